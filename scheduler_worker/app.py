@@ -419,7 +419,7 @@ class Worker:
     def status(self) -> Mapping[str, Any]:
         """Uptime, what is missing as known last, what it holds, the bus, clusters and the feed."""
         clusters = self._describe_clusters()
-        leases = [name for name, each in clusters.items() if each["token"] is not None]
+        leases = [name for name, cluster in clusters.items() if cluster["token"] is not None]
         return {
             "uptime_s": round(time.monotonic() - self._built_s, 1),
             "missing": self._last_missing(),
@@ -440,7 +440,7 @@ class Worker:
         return report_of(
             self.status(),
             self.load(),
-            alarms=[str(each) for each in self.tuner.policies.alarms],
+            alarms=[str(alarm) for alarm in self.tuner.policies.alarms],
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
@@ -480,7 +480,9 @@ class Worker:
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,
             unwritten_decisions=self.decisions.recorder.waiting if self.decisions else 0,
-            reservations={each.scope: len(each.reservations) for each in self.fleet.clusters()},
+            reservations={
+                cluster.scope: len(cluster.reservations) for cluster in self.fleet.clusters()
+            },
             tuning_alarms=len(self.tuner.policies.alarms),
             hosts=self.balancer.hosts(),
             feed={
@@ -501,12 +503,12 @@ class Worker:
 
     def _describe_clusters(self) -> Mapping[str, Mapping[str, Any]]:
         return {
-            each.scope: {
-                "version": each.seen.version,
-                "promises": len(each.reservations),
-                **self.scheduler.describe(each.scope),
+            cluster.scope: {
+                "version": cluster.seen.version,
+                "promises": len(cluster.reservations),
+                **self.scheduler.describe(cluster.scope),
             }
-            for each in self.fleet.clusters()
+            for cluster in self.fleet.clusters()
         }
 
     def dump(self) -> None:

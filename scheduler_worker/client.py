@@ -240,7 +240,9 @@ class SchedulerClient:
         if operation is None or operation.home == "store":
             raise AttributeError(f"there is no operation {name!r}")
         names = [
-            each.name for each in operation.fields if each.name not in PageQuery.__struct_fields__
+            field.name
+            for field in operation.fields
+            if field.name not in PageQuery.__struct_fields__
         ]
 
         def call(*values: Any, **named: Any) -> Any:

@@ -76,7 +76,7 @@ class TextInvalid(RequestError):
     """Raised when a text in a language of ours is invalid; ``issues`` are all of its issues."""
 
     def __init__(self, field: str, issues: Sequence[Issue]) -> None:
-        super().__init__(field, "; ".join(each.headline for each in issues))
+        super().__init__(field, "; ".join(issue.headline for issue in issues))
         self.issues = tuple(issues)
 
 

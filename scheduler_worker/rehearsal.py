@@ -88,11 +88,11 @@ def rehearse(
 def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:
     """The items; ``say`` hears twice a second how many there were."""
     next_s = time.monotonic() + _PROGRESS_S
-    for number, each in enumerate(items, 1):
+    for number, item in enumerate(items, 1):
         if time.monotonic() >= next_s:
             say(number)
             next_s = time.monotonic() + _PROGRESS_S
-        yield each
+        yield item
 
 
 def serve(parent: Connection, settings: Settings, tried: Tried) -> None:

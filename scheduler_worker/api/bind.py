@@ -61,7 +61,10 @@ class V1:
                 lambda *_: self.description,
             ),
         ]
-        self._operations = [*own, *(each for each in operations if each.path is not None)]
+        self._operations = [
+            *own,
+            *(operation for operation in operations if operation.path is not None),
+        ]
         self._routes = Map(map(_rule, self._operations), strict_slashes=False)
 
     @cached_property
@@ -102,7 +105,7 @@ class V1:
         return _response(operation, request, answer, is_new=call.is_new)
 
     def _entry(self, call: Call, _: Nothing) -> Links:
-        listed = [each for each in self._operations if each.method == "GET"]
+        listed = [operation for operation in self._operations if operation.method == "GET"]
         links = {each.name: f"{ROOT}{each.path}" for each in listed if "{" not in str(each.path)}
         del links["entry"]
         return Links(scheduler_worker.__version__, links)
@@ -135,7 +138,7 @@ def has_body(operation: Operation[Any, Any]) -> bool:
 
 def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
     """The parameters of the query. Raises Failed for one that is given twice."""
-    kinds = {} if has_body(operation) else {each.name: each.type for each in operation.fields}
+    kinds = {} if has_body(operation) else {field.name: field.type for field in operation.fields}
     kinds = {name: kind for name, kind in kinds.items() if name not in path_names(operation)}
     found = {}
     for name, texts in request.args.to_dict(flat=False).items():

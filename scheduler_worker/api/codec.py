@@ -100,9 +100,9 @@ def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
     if root.name != kind.elements:
         raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.elements}>")
     members = [
-        _plain_of_element(kind, each, strict=False)
-        for each in root.children
-        if each.name == kind.element
+        _plain_of_element(kind, child, strict=False)
+        for child in root.children
+        if child.name == kind.element
     ]
     try:
         return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
@@ -211,11 +211,11 @@ def _plain_of_child(field: _Field, child: _Element, *, strict: bool) -> Any:
 
 def _plain_of_list(kind: type[Resource], element: _Element, *, strict: bool) -> list[Plain]:
     found = []
-    for each in element.children:
-        if each.name == kind.element:
-            found.append(_plain_of_element(kind, each, strict=strict))
+    for child in element.children:
+        if child.name == kind.element:
+            found.append(_plain_of_element(kind, child, strict=strict))
         else:
-            _check_no_field(kind, each.name, strict=strict)
+            _check_no_field(kind, child.name, strict=strict)
     return found
 
 
@@ -284,7 +284,7 @@ def _plain_members(field: _Field, given: Any, path: str) -> list[Plain]:
         members = [members] if isinstance(members, dict) else members
     if not isinstance(members, list):
         raise MalformedBody(f"{path}: expected a list")
-    return [_plain_of_object(field.resource, each, path) for each in members]
+    return [_plain_of_object(field.resource, member, path) for member in members]
 
 
 # Writing
@@ -311,7 +311,7 @@ def write(what: Resource | Collection, form: Form) -> bytes:
 
 def _write_json(what: Resource | Collection) -> bytes:
     document = (
-        {what.kind.element: [_to_json(each) for each in what.members]}
+        {what.kind.element: [_to_json(member) for member in what.members]}
         if isinstance(what, Collection)
         else _to_json(what)
     )
@@ -375,8 +375,8 @@ def _child_to_xml(parts: list[str], field: _Field, value: Any) -> None:
 
 def _list_to_xml(parts: list[str], name: str, members: Iterable[Resource]) -> None:
     parts.append(f"<{name}>")
-    for each in members:
-        _to_xml(parts, each.element, each)
+    for member in members:
+        _to_xml(parts, member.element, member)
     parts.append(f"</{name}>")
 
 

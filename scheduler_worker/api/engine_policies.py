@@ -115,14 +115,14 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
         if (name := known(each, UnitKind.FILTER)) is not None
     ]
     weights = [
-        WeightUse(unit=name, factor=1.0 if each.factor is None else each.factor)
-        for each in engine.weights
-        if (name := known(each, UnitKind.WEIGHT)) is not None
+        WeightUse(unit=name, factor=1.0 if weight.factor is None else weight.factor)
+        for weight in engine.weights
+        if (name := known(weight, UnitKind.WEIGHT)) is not None
     ]
     balances = [
         BalanceUse(unit=name)
-        for each in engine.balances
-        if (name := known(each, UnitKind.BALANCE)) is not None
+        for balance in engine.balances
+        if (name := known(balance, UnitKind.BALANCE)) is not None
     ]
     document = ClusterPolicy(
         id=policy.id or "",

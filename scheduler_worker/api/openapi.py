@@ -48,9 +48,9 @@ def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCES)
     schema_of = dict(zip(map(str, kinds), schemas, strict=True))
     paths: dict[str, Plain] = {}
-    for each in operations:
-        item = paths.setdefault(f"{ROOT}{each.path}", {})
-        item[each.method.lower()] = _operation(each, schema_of)
+    for operation in operations:
+        item = paths.setdefault(f"{ROOT}{operation.path}", {})
+        item[operation.method.lower()] = _operation(operation, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -80,9 +80,9 @@ def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
 
 def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
     found: list[Any] = [problems.Problem]
-    for each in operations:
-        found += [kind for kind in (each.answer, body_of(each)) if kind is not None]
-        found += [_without_none(field.type) for field in _query_fields(each)]
+    for operation in operations:
+        found += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
+        found += [_without_none(field.type) for field in _query_fields(operation)]
     return found
 
 
@@ -99,9 +99,9 @@ def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
 def _without(kind: type[msgspec.Struct], in_path: tuple[str, ...]) -> type[msgspec.Struct]:
     """Made once for each: two types of one name would be two schemas."""
     fields = [
-        (each.name, each.type) if each.required else (each.name, each.type, _default(each))
-        for each in structs.fields(kind)
-        if each.name not in in_path
+        (field.name, field.type) if field.required else (field.name, field.type, _default(field))
+        for field in structs.fields(kind)
+        if field.name not in in_path
     ]
     return msgspec.defstruct(
         kind.__name__, fields, kw_only=True, forbid_unknown_fields=True,
@@ -144,18 +144,21 @@ def _arguments(operation: Operation[Any, Any]) -> list[Plain]:
 def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
     found: list[Plain] = [
         {
-            "name": each.name,
+            "name": query_field.name,
             "in": "query",
-            "required": each.required,
-            "schema": schema_of[str(_without_none(each.type))],
-            "description": description(each),
+            "required": query_field.required,
+            "schema": schema_of[str(_without_none(query_field.type))],
+            "description": description(query_field),
         }
-        for each in _query_fields(operation)
+        for query_field in _query_fields(operation)
     ]
     conditions = ["If-None-Match"] if operation.method == "GET" else []
     if operation.has_condition:
         conditions = ["If-Match", "If-None-Match"] if operation.method == "PUT" else ["If-Match"]
-    found += [{"name": each, "in": "header", "schema": {"type": "string"}} for each in conditions]
+    found += [
+        {"name": condition, "in": "header", "schema": {"type": "string"}}
+        for condition in conditions
+    ]
     return found
 
 
@@ -164,7 +167,7 @@ def _query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
     if operation.method in {"POST", "PUT"}:
         return []
     in_path = _ARGUMENT.findall(str(operation.path))
-    return [each for each in operation.fields if each.name not in in_path]
+    return [field for field in operation.fields if field.name not in in_path]
 
 
 def _without_none(kind: Any) -> Any:

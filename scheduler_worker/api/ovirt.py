@@ -85,7 +85,7 @@ class OvirtApi:
         version = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
         return Reply(
             types.Root(
-                link=tuple(types.Link(href=f"{call.base}/{each}", rel=each) for each in names),
+                link=tuple(types.Link(href=f"{call.base}/{name}", rel=name) for name in names),
                 product_info=types.ProductInfo(
                     name="scheduler_worker",
                     vendor="scheduler_worker",
@@ -106,7 +106,7 @@ class OvirtApi:
     def list_units(self, call: WebCall) -> Reply:
         self._check_reader(call)
         present = self._presentation(call)
-        found = [present.unit(each) for each in self._admin.library.units()]
+        found = [present.unit(unit) for unit in self._admin.library.units()]
         return Reply(call.page(codec.Collection(types.Unit, found)))
 
     def get_unit(self, call: WebCall, unit_id: str) -> Reply:
@@ -117,9 +117,9 @@ class OvirtApi:
         self._check(call, Right.DELETE_UNIT, unit_id)
         unit = self._admin.library.unit(unit_id)
         users = [
-            each.document.name
-            for each in self._admin.library.policies()
-            if (unit.kind, unit.name) in {(kind, use.unit) for kind, use in uses(each.document)}
+            policy.document.name
+            for policy in self._admin.library.policies()
+            if (unit.kind, unit.name) in {(kind, use.unit) for kind, use in uses(policy.document)}
         ]
         with _doing("Cannot remove Policy Unit."):
             if users:
@@ -131,7 +131,7 @@ class OvirtApi:
 
     def list_policies(self, call: WebCall) -> Reply:
         self._check_reader(call)
-        found = [self._policy(call, each) for each in self._admin.library.policies()]
+        found = [self._policy(call, policy) for policy in self._admin.library.policies()]
         return Reply(call.page(codec.Collection(types.Policy, found)))
 
     def get_policy(self, call: WebCall, policy_id: str) -> Reply:
@@ -268,9 +268,9 @@ class OvirtApi:
     def _member(
         self, call: WebCall, stored: StoredPolicy, kind: UnitKind, unit_id: str
     ) -> types.Identified:
-        for each in self._members(call, stored, kind):
-            if each.id == unit_id:
-                return each
+        for member in self._members(call, stored, kind):
+            if member.id == unit_id:
+                return member
         raise NotFound(kind, unit_id)
 
     def _members(
@@ -289,9 +289,9 @@ class OvirtApi:
     def list_clusters(self, call: WebCall) -> Reply:
         self._check_reader(call)
         found = [
-            self._cluster(call, each)
-            for each in self._views()
-            if _matches(each.name, call.query.get("search", ""))
+            self._cluster(call, view)
+            for view in self._views()
+            if _matches(view.name, call.query.get("search", ""))
         ]
         return Reply(call.page(codec.Collection(types.Cluster, found)))
 
@@ -300,9 +300,9 @@ class OvirtApi:
         self._check_reader(call)
         self._admin.library.policy(policy_id)
         found = [
-            self._cluster(call, each)
-            for each in self._views()
-            if each.policy.document.id == policy_id
+            self._cluster(call, view)
+            for view in self._views()
+            if view.policy.document.id == policy_id
         ]
         return Reply(call.page(codec.Collection(types.Cluster, found)))
 
@@ -360,9 +360,9 @@ class OvirtApi:
         return found
 
     def _view(self, cluster: str) -> ShownCluster:
-        for each in self._views():
-            if each.id == cluster:
-                return each
+        for view in self._views():
+            if view.id == cluster:
+                return view
         raise NotFound("cluster", cluster)
 
     def _cluster(self, call: WebCall, view: ShownCluster) -> types.Cluster:
@@ -445,13 +445,13 @@ def _check_unchanged(given: types.Identified, now: types.Identified, names: Iter
 def _values(members: Iterable[types.Resource]) -> set[tuple[object, ...]]:
     """What tells the members of a list from others."""
     found: set[tuple[object, ...]] = set()
-    for each in members:
-        if isinstance(each, types.Property):
-            found.add((each.name, each.value))
-        elif isinstance(each, (types.Filter, types.Weight, types.Balance)):
-            unit = each.scheduling_policy_unit
-            more = getattr(each, "position", None) or 0, getattr(each, "factor", None) or 1
-            found.add((each.id or (unit and unit.id), *more))
+    for member in members:
+        if isinstance(member, types.Property):
+            found.add((member.name, member.value))
+        elif isinstance(member, (types.Filter, types.Weight, types.Balance)):
+            unit = member.scheduling_policy_unit
+            more = getattr(member, "position", None) or 0, getattr(member, "factor", None) or 1
+            found.add((member.id or (unit and unit.id), *more))
     return found
 
 

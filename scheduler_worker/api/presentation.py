@@ -85,8 +85,8 @@ class Presentation:
             enabled=unit.is_enabled,
             internal=unit.is_internal,
             properties=tuple(
-                types.Property(name=each.name, value=_regex(each))
-                for each in sorted(unit.parameters, key=lambda each: each.name)
+                types.Property(name=parameter.name, value=_regex(parameter))
+                for parameter in sorted(unit.parameters, key=lambda each: each.name)
             )
             or None,
             type=KIND_NAMES.get(unit.kind),

@@ -101,9 +101,9 @@ def _fields_of(error: RequestError | Invalid) -> Iterator[FieldError]:
     if not isinstance(error, TextInvalid):
         yield FieldError(error.problem, pointer=pointer)
         return
-    for each in error.issues:
-        at = each.place
-        yield FieldError(each.what, pointer=pointer, line=at.line, column=at.column)
+    for issue in error.issues:
+        at = issue.place
+        yield FieldError(issue.what, pointer=pointer, line=at.line, column=at.column)
 
 
 def _of_http(error: HTTPException) -> Failed:
@@ -133,4 +133,4 @@ def of_parameters(error: RequestError, where: str) -> Failed:
 def pointer_of(path: str) -> str:
     """The JSON pointer of a path such as ``filters.hosts[0]``."""
     steps = [name or number for name, number in _STEP.findall(f".{path}")]
-    return "".join(f"/{each.replace('~', '~0').replace('/', '~1')}" for each in steps)
+    return "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)

@@ -63,8 +63,8 @@ class _Compiled:
 
 
 def _close_all(parts: Iterable[Closing]) -> None:
-    for each in parts:
-        each.close()
+    for part in parts:
+        part.close()
 
 
 def _keystone(conf: Configuration, settings: ApiSettings) -> KeystoneTokens | None:

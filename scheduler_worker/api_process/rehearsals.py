@@ -187,12 +187,12 @@ class _Run(threading.Thread):
             since_s=asked.since_s,
             until_s=asked.until_s,
         )
-        for number, each in enumerate(self._kept.with_details(query)):
+        for number, with_detail in enumerate(self._kept.with_details(query)):
             if number == MAX_DECISIONS:
                 raise RequestError(
                     "since", f"there are more than {MAX_DECISIONS:,} decisions; narrow the span"
                 )
-            yield each
+            yield with_detail
             self._note(read=number + 1)
 
     def _note(self, **changes: Any) -> None:

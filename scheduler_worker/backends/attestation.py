@@ -50,8 +50,8 @@ class HttpAttestation:
                 f"The attestation service {self._service.server} gives no trust levels: {error}"
             ) from None
         return {
-            each.host_name: each.trust_lvl if _is_time(each.vtime) else UNKNOWN
-            for each in answer.hosts
+            host.host_name: host.trust_lvl if _is_time(host.vtime) else UNKNOWN
+            for host in answer.hosts
         }
 
     def _ask(self, nodenames: Sequence[str]) -> bytes:

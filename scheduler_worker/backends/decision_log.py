@@ -87,7 +87,7 @@ class MemoryDecisionLog:
         with self._guard:
             log = self._logs[scope]
             positions = log.of_instance.get(instance, [])
-            return [log.records[each][0] for each in reversed(positions)]
+            return [log.records[position][0] for position in reversed(positions)]
 
     def get(self, scope: str, position: Position) -> tuple[Logged, bytes] | None:
         with self._guard:
@@ -96,7 +96,7 @@ class MemoryDecisionLog:
     def details(self, scope: str, positions: Sequence[Position]) -> list[bytes | None]:
         with self._guard:
             found = self._logs[scope].records
-            return [found[each][1] if each in found else None for each in positions]
+            return [found[position][1] if position in found else None for position in positions]
 
     def close(self) -> None:
         """Nothing is open."""

@@ -185,7 +185,7 @@ class MemoryState:
             self._held_back = _HeldBack()
         expired_s = shown_s - self._held_back.by_s
         if shown_s < now_s:
-            last_s = max((each.last_expiry_s() for each in self._scopes.values()), default=0.0)
+            last_s = max((scope.last_expiry_s() for scope in self._scopes.values()), default=0.0)
             for_s = max(0.0, last_s - expired_s)
             self._held_back = _HeldBack(now_s - expired_s, now_s + for_s, for_s)
         return expired_s
@@ -267,7 +267,7 @@ class _Scope:
         return self._floor <= version <= self.version
 
     def everything(self) -> list[Change]:
-        return [each for each in self._records.values() if each.value is not None]
+        return [record for record in self._records.values() if record.value is not None]
 
     def after(self, version: int) -> list[Change]:
         """The changes after ``version``, the oldest first."""
@@ -281,7 +281,7 @@ class _Scope:
     def apply(self, transactions: Sequence[Transaction]) -> Written:
         """Apply the transactions under one new version, if any of them writes anything."""
         before = self.version
-        applied = tuple(self._apply(each, before + 1) for each in transactions)
+        applied = tuple(self._apply(transaction, before + 1) for transaction in transactions)
         self._drop_old_tombstones()
         return Written(self.version, applied, before)
 

@@ -15,7 +15,7 @@ class TuningPolicyFiles:
     """Policies from files, and from each ``*.yaml`` of directories, under the file's name."""
 
     def __init__(self, paths: Iterable[str] = (), clusters: str | None = None) -> None:
-        self._paths = [Path(each) for each in paths]
+        self._paths = [Path(path) for path in paths]
         self._clusters = None if clusters is None else Path(clusters)
 
     def read(self) -> TuningPolicyTexts:

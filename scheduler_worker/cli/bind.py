@@ -98,7 +98,9 @@ class _Bound(FleetCommand):
 
     def parameters(self, arguments: argparse.Namespace, **named: Any) -> Any:
         """The operation's, of the arguments, and of those by name."""
-        given = {each.name: getattr(arguments, each.name) for each in self.operation.fields} | named
+        given = {
+            field.name: getattr(arguments, field.name) for field in self.operation.fields
+        } | named
         given = {name: value for name, value in given.items() if value is not None}
         return self.operation.parameters(**given)
 
@@ -130,7 +132,7 @@ class _List(_Bound, FleetLister):
         columns = self.operation.columns or _all_fields(_item(self.operation))
         if getattr(arguments, "long", False):
             columns = {**columns, **self.operation.long}
-        rows = [_row(columns, each) for each in self._items(client, arguments)]
+        rows = [_row(columns, item) for item in self._items(client, arguments)]
         return tuple(columns), rows
 
     def _items(self, client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[Any]:
@@ -167,14 +169,14 @@ class _Do(_Bound):
             return 0
         [field] = self.operation.fields
         missing: NotFound | None = None
-        for each in dict.fromkeys(getattr(arguments, field.name)):
+        for fromkey in dict.fromkeys(getattr(arguments, field.name)):
             try:
-                client.call(self.operation, self.operation.parameters(**{field.name: each}))
+                client.call(self.operation, self.operation.parameters(**{field.name: fromkey}))
             except NotFound as error:
                 missing = error
                 sys.stderr.write(f"{error}\n")
             else:
-                sys.stdout.write(f"{self.operation.done.format(each)}\n")
+                sys.stdout.write(f"{self.operation.done.format(fromkey)}\n")
         if missing is not None:
             raise missing
         return 0
@@ -182,7 +184,11 @@ class _Do(_Bound):
 
 def commands() -> dict[str, type[Command]]:
     """The command of each operation that has one, by name."""
-    return {each.command: _command(each) for each in OPERATIONS if each.command is not None}
+    return {
+        operation.command: _command(operation)
+        for operation in OPERATIONS
+        if operation.command is not None
+    }
 
 
 def _command(operation: Operation[Any, Any]) -> type[Command]:
@@ -276,7 +282,7 @@ class Document(FormattableColumn[Any]):
 
     def human_readable(self) -> str:
         items = self._value if isinstance(self._value, list) else [self._value]
-        if all("__str__" in vars(type(each)) for each in items):
+        if all("__str__" in vars(type(item)) for item in items):
             return "\n".join(map(str, items)) or "-"
         import yaml
 

@@ -61,26 +61,26 @@ class CountCapacity(FleetCommand):
 
 def text_of(found: CapacityAnswer) -> str:
     """The answer of ``capacity`` for a terminal."""
-    return "".join(f"{line}\n" for each in found.flavors for line in _lines(each))
+    return "".join(f"{line}\n" for flavor in found.flavors for line in _lines(flavor))
 
 
 def _lines(flavor: FlavorCapacity) -> Iterator[str]:
     first = f", {flavor.runs_out_first} runs out first" if flavor.runs_out_first else ""
-    counted = [each for each in flavor.clusters if not each.problem]
+    counted = [cluster for cluster in flavor.clusters if not cluster.problem]
     more = f"{_count(flavor)} more{first}" if counted else "not counted"
     yield f"{flavor.name}: {more}"
-    for each in flavor.clusters:
-        if each.problem:
-            yield f"  {each.cluster}: not counted: {each.problem}"
+    for cluster in flavor.clusters:
+        if cluster.problem:
+            yield f"  {cluster.cluster}: not counted: {cluster.problem}"
             continue
-        hosts = f"{each.fitting_hosts:,} of {_hosts(each.hosts)}"
-        yield f"  {each.cluster}: {_count(each)} on {hosts}"
-        if zones := [f"{name} {_number(count)}" for name, count in each.zones.items()]:
+        hosts = f"{cluster.fitting_hosts:,} of {_hosts(cluster.hosts)}"
+        yield f"  {cluster.cluster}: {_count(cluster)} on {hosts}"
+        if zones := [f"{name} {_number(count)}" for name, count in cluster.zones.items()]:
             yield f"    by zone: {', '.join(zones)}"
-        for name, limited in each.limited_by.items():
+        for name, limited in cluster.limited_by.items():
             full = f", {limited.full_hosts:,} of them full" if limited.full_hosts else ""
             yield f"    limited by {name}: {_hosts(limited.hosts)}{full}"
-        for name, lost in each.lost_to.items():
+        for name, lost in cluster.lost_to.items():
             room = _number(lost.instances)
             yield f"    rejected by {name}: {_hosts(lost.hosts)}, with room for {room}"
 

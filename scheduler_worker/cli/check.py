@@ -51,11 +51,11 @@ def run(conf: Configuration) -> int:
 
 def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
     for name, problems, notes, _ in preflight.connections(conf, settings):
-        for each in problems:
-            _print("wrong", each)
-            yield each
-        for each in notes:
-            _print("note", each)
+        for problem in problems:
+            _print("wrong", problem)
+            yield problem
+        for note in notes:
+            _print("note", note)
         if not problems:
             _print("connected", name)
 

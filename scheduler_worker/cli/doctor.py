@@ -47,4 +47,4 @@ class Doctor(PlainCommand):
             raise ConfigError(str(error)) from None
         result = {"summary": summary(findings), "findings": document(findings)}
         say(json.dumps(result, indent=2) if parsed_args.json else str(result["summary"]))
-        return int(any(each.status is Status.FAILED for each in findings))
+        return int(any(finding.status is Status.FAILED for finding in findings))

@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         plan = _plan(engine, administration, wanted, skip=arguments.skip_unknown_units)
         say(*plan.notes)
         policy_changes.show(administration, plan.changes)
-        for each in plan.attachments:
-            say(f"cluster {each.cluster}: {each.before} -> {_described(each)}")
+        for attachment in plan.attachments:
+            say(f"cluster {attachment.cluster}: {attachment.before} -> {_described(attachment)}")
         if not plan.changes and not plan.attachments:
             say("The store has all of this already; there is nothing to change.")
             return 0
@@ -82,12 +82,16 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 def _apply(plan: Plan, administration: PolicyAdministration, author: str | None) -> None:
     who = actor(author)
     policy_changes.make(administration, plan.changes, who)
-    for each in plan.attachments:
+    for attachment in plan.attachments:
         # A cluster may be attached before its hosts report here for the first time.
         administration.attachments.attach(
-            each.cluster, who, policy=each.policy.id, parameters=each.parameters, is_new=True
+            attachment.cluster,
+            who,
+            policy=attachment.policy.id,
+            parameters=attachment.parameters,
+            is_new=True,
         )
-        say(f"attached: {each.cluster}")
+        say(f"attached: {attachment.cluster}")
 
 
 # The plan
@@ -102,9 +106,9 @@ def _plan(
     units = EngineUnits(engine.units, administration.library.units())
     notes: list[str] = []
     found: list[Imported] = []
-    for each in engine.policies:
-        before = by_id.get(each.policy.id or "")
-        read = imported(each, units, before.document if before else None)
+    for policy in engine.policies:
+        before = by_id.get(policy.policy.id or "")
+        read = imported(policy, units, before.document if before else None)
         if before is not None and before.is_locked:
             notes += _comparison(before.document, read)
         else:
@@ -190,7 +194,7 @@ def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
     """The id of a cluster's policy; one that names none has the engine's default."""
     if cluster.scheduling_policy is not None and cluster.scheduling_policy.id:
         return cluster.scheduling_policy.id
-    defaults = (each.policy.id for each in engine.policies if each.policy.default_policy)
+    defaults = (policy.policy.id for policy in engine.policies if policy.policy.default_policy)
     return next(defaults, None) or ""
 
 

@@ -26,7 +26,7 @@ class ListStored(ManageCommand):
             clusters: dict[str, list[str]] = {}
             for each in administration.attachments.all():
                 clusters.setdefault(each.policy_id, []).append(each.cluster)
-            rows = [_row(each, clusters) for each in administration.library.policies()]
+            rows = [_row(policy, clusters) for policy in administration.library.policies()]
         say_table([("name", "id", "version", "changed by", "clusters"), *rows])
 
 
@@ -49,9 +49,9 @@ class ExportStored(ManageCommand):
         with self.administration() as administration:
             library = administration.library
             if parsed_args.names:
-                found = [library.policy_called(each) for each in parsed_args.names]
+                found = [library.policy_called(name) for name in parsed_args.names]
             else:
-                found = [each for each in library.policies() if not each.is_locked]
+                found = [policy for policy in library.policies() if not policy.is_locked]
         sys.stdout.write(write_policies([each.document for each in found]))
 
 

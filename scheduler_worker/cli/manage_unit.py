@@ -26,9 +26,9 @@ class ListUnits(ManageCommand):
         with self.administration() as administration:
             units = administration.library.units()
         rows = [
-            (each.name, each.kind, "yes" if each.is_enabled else "no", each.id, each.description)
-            for each in units
-            if parsed_args.all or not each.is_internal
+            (unit.name, unit.kind, "yes" if unit.is_enabled else "no", unit.id, unit.description)
+            for unit in units
+            if parsed_args.all or not unit.is_internal
         ]
         say_table([("name", "kind", "enabled", "id", "description"), *rows])
 

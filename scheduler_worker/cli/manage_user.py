@@ -80,7 +80,7 @@ class ListUsers(ManageCommand):
             raise ConfigError(f"[api] users_file: {path}: {error.strerror}") from None
         for name in sorted(users):
             held = (
-                f"{each.role} in {each.cluster or 'all clusters'}" for each in users[name].roles
+                f"{role.role} in {role.cluster or 'all clusters'}" for role in users[name].roles
             )
             say(f"{name}: {', '.join(held)}")
 

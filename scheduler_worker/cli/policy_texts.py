@@ -26,8 +26,8 @@ class Given(NamedTuple):
 def write_policies(policies: Sequence[ClusterPolicy]) -> str:
     """The policies as YAML, without their versions, which are the store's own."""
     plain = []
-    for each in policies:
-        fields = to_plain(each)
+    for policy in policies:
+        fields = to_plain(policy)
         plain.append({name: fields[name] for name in _FIELDS if name in fields})
     text: str = yaml.dump(
         {"policies": plain},
@@ -61,7 +61,7 @@ def read_policies(text: str, place: str) -> list[Given]:
         ("id", [each.document.id for each in found]),
         ("name", [each.document.name.casefold() for each in found]),
     ):
-        if twice := sorted({each for each in values if values.count(each) > 1}):
+        if twice := sorted({value for value in values if values.count(value) > 1}):
             raise ConfigError(f"{place}: two policies have the {what} {twice[0]!r}")
     return found
 
@@ -101,8 +101,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
-        for each in names:
-            if names.count(each) > 1:
+        for name in names:
+            if names.count(name) > 1:
                 line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the field {each!r} is there twice")
+                raise yaml.YAMLError(f"line {line}: the field {name!r} is there twice")
         return super().construct_mapping(node, deep=deep)

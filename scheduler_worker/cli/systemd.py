@@ -16,7 +16,7 @@ def notify(*assignments: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    message = "\n".join(" ".join(each.splitlines()) for each in assignments)
+    message = "\n".join(" ".join(assignment.splitlines()) for assignment in assignments)
     with (
         contextlib.suppress(OSError),  # the socket is closed already
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel,

@@ -59,9 +59,9 @@ def explain(arguments: argparse.Namespace) -> None:
     found = False
     for number in _cycles_at(arguments.at, arguments.interval, len(cycles)):
         chosen = [
-            each
-            for each in explanations(cycles[number], everything=True)
-            if fnmatchcase(str(each.entity), arguments.entity)
+            explanation
+            for explanation in explanations(cycles[number], everything=True)
+            if fnmatchcase(str(explanation.entity), arguments.entity)
         ]
         if chosen:
             found = True
@@ -86,9 +86,10 @@ def _program(paths: Sequence[Path]) -> Program:
     """Load the policies; issues name files as given, for editors, and rules have shorter names."""
     sources = _sources(paths)
     loader.load(sources)
-    top = commonpath([Path(each.name).absolute().parent for each in sources])
+    top = commonpath([Path(source.name).absolute().parent for source in sources])
     return loader.load(
-        Source(str(Path(each.name).absolute().relative_to(top)), each.text) for each in sources
+        Source(str(Path(source.name).absolute().relative_to(top)), source.text)
+        for source in sources
     )
 
 
@@ -104,9 +105,9 @@ def _diagnosed(cycles: Sequence[Cycle], interval_s: float) -> Iterator[str]:
     """Yield a line for each rule and kind of diagnostic, whatever the number of entities."""
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, cycle in enumerate(cycles):
-        for each in cycle.diagnostics:
-            entities = found.setdefault((each.rule, _fault(each)), {})
-            entities.setdefault(str(each.entity), []).append(number)
+        for diagnostic in cycle.diagnostics:
+            entities = found.setdefault((diagnostic.rule, _fault(diagnostic)), {})
+            entities.setdefault(str(diagnostic.entity), []).append(number)
     for (rule, fault), entities in found.items():
         numbers = sorted({number for some in entities.values() for number in some})
         first, *others = entities

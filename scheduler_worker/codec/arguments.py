@@ -81,7 +81,7 @@ def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str
         raise wrong(path, "a list of uuids", value)
     uuids = decode_names(value, path)
     if len(set(uuids)) < len(uuids):
-        twice = next(each for number, each in enumerate(uuids) if each in uuids[:number])
+        twice = next(uuid for number, uuid in enumerate(uuids) if uuid in uuids[:number])
         raise RequestError(path, f"{quoted(twice)} is listed twice")
     return uuids
 

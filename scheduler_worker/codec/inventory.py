@@ -76,7 +76,7 @@ def decode_instances(value: Any, path: str = "instance_info") -> dict[str, Plain
     """Instances as uuid -> facts: an ``InstanceList``, or a list of instances, dicts or uuids."""
     found = _members(value, path, kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
     facts = [_instance(plain(each, where, kinds.INSTANCE), where) for each, where in found]
-    return {each["uuid"]: each for each in facts}
+    return {fact["uuid"]: fact for fact in facts}
 
 
 def _instance(value: Any, path: str) -> Plain:
@@ -202,8 +202,8 @@ def _json_text(value: Any, path: str) -> Any:
 def _metrics(value: Any, path: str) -> Any:
     metrics = _json_text(value, path)
     if isinstance(metrics, list):
-        for number, each in enumerate(metrics):
-            figure = each.get("value") if isinstance(each, dict) else None
+        for number, metric in enumerate(metrics):
+            figure = metric.get("value") if isinstance(metric, dict) else None
             if isinstance(figure, float) and not math.isfinite(figure):
                 raise wrong(f"{path}[{number}].value", "a finite number", figure)
     return metrics

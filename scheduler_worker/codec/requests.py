@@ -191,7 +191,7 @@ def _reshape_retry(spec: Plain, path: str) -> None:
     """Convert the pairs of host and node of older callers."""
     hosts = spec["retry"].get("hosts")
     if isinstance(hosts, list):
-        spec["retry"]["hosts"] = [_retried(each, path) for each in hosts]
+        spec["retry"]["hosts"] = [_retried(host, path) for host in hosts]
 
 
 def _retried(host: Any, path: str) -> Any:

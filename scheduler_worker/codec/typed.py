@@ -122,7 +122,8 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
     candidates = list(_candidates(value, steps, []))
     kinds, bound = expected[1].split(" | "), re.sub(r", got.*", "", expected[2])
     where, found = next(
-        (each for each in candidates if not _fits(each[1], kinds, bound)), candidates[0]
+        (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound)),
+        candidates[0],
     )
     return wrong(_named(where, path, paths), _described(kinds, bound), found)
 

@@ -276,7 +276,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         "default_availability_zone": conf.default_availability_zone,
         "claims_in_placement": conf.nova_claims.enabled,
         "ranked_hosts": _RANKED_HOSTS if conf.decisions.enabled else 0,
-    } | {each.field.name: each.value(conf) for each in _OF_UNITS}
+    } | {of_unit.field.name: of_unit.value(conf) for of_unit in _OF_UNITS}
     return TABLE.read(
         conf,
         Settings,

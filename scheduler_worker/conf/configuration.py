@@ -45,7 +45,7 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
     @property
     def files(self) -> list[str]:
         """The files that were read, in their order."""
-        folders = [Path(each) for each in self.config_dirs or self.default_config_dirs]
+        folders = [Path(config_dir) for config_dir in self.config_dirs or self.default_config_dirs]
         found = [str(each) for folder in folders for each in sorted(folder.glob("*.conf"))]
         return [*self.config_file, *found]
 

@@ -157,7 +157,7 @@ class Table:
 
 
 def _is_set(part: msgspec.Struct) -> bool:
-    required = (each.name for each in _fields(type(part)) if each.required)
+    required = (field.name for field in _fields(type(part)) if field.required)
     return getattr(part, "enabled", True) and all(getattr(part, each) for each in required)
 
 

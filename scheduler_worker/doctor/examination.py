@@ -47,7 +47,7 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     """
     findings = list(_configuration(conf))
     yield from findings
-    if any(each.status is Status.FAILED for each in findings):
+    if any(finding.status is Status.FAILED for finding in findings):
         return
     settings = configuration.settings(conf)
     yield from _api(conf)
@@ -55,8 +55,8 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     is_connected = True
     for name, problems, notes, mend in preflight.connections(conf, settings):
         is_connected &= not problems
-        yield from (failed(name, each, mend) for each in problems)
-        yield from (warning(name, each) for each in notes)
+        yield from (failed(name, problem, mend) for problem in problems)
+        yield from (warning(name, note) for note in notes)
         if not problems and not notes:
             yield ok(name, "connected")
     if not is_connected:
@@ -74,10 +74,10 @@ def examine(conf: Configuration) -> Iterator[Finding]:
 def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
     problems = preflight.refusals(copy, embedded=False)
-    yield from (failed(_FILES, each) for each in problems)
+    yield from (failed(_FILES, problem) for problem in problems)
     of_bus = transport.list_opts()
     notes = [*configuration.unread(copy, of_bus), *configuration.notices(copy, of_bus)]
-    yield from (warning(_FILES, each) for each in notes)
+    yield from (warning(_FILES, note) for note in notes)
     if problems:
         return
     settings = configuration.settings(conf)
@@ -105,8 +105,8 @@ def _api(conf: Configuration) -> Iterator[Finding]:
     if not conf.sets("api"):
         return
     problems = list(api_process.refusals(conf.read_anew()))
-    for each in problems:
-        yield warning(_API, f"scheduler-worker-api would not start on this machine: {each}")
+    for problem in problems:
+        yield warning(_API, f"scheduler-worker-api would not start on this machine: {problem}")
     if not problems:
         yield ok(_API, "scheduler-worker-api can start with this")
 
@@ -196,9 +196,9 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
                 continue
             found = rules.Compute(part.id, census.nodes, outline.part_of, services)
             nodes |= {
-                each.uuid: each.host
-                for each in census.nodes
-                if each.host is not None and outline.part_of.get(each.host) == part.id
+                node.uuid: node.host
+                for node in census.nodes
+                if node.host is not None and outline.part_of.get(node.host) == part.id
             }
             yield from rules.computes(name, found, nova.feed.silent_after_s)
             before_s = time.time()

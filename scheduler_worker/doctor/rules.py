@@ -99,7 +99,7 @@ def clocks(
 
 def computes(check: str, found: Compute, silent_after_s: float) -> Iterator[Finding]:
     """Hosts without a mapping, and compute services that are not up."""
-    hosts = sorted({each.host for each in found.nodes if each.host is not None})
+    hosts = sorted({node.host for node in found.nodes if node.host is not None})
     mapped = [each for each in hosts if found.part_of.get(each) == found.part_id]
     if unmapped := sorted(set(hosts) - set(mapped)):
         yield warning(
@@ -164,7 +164,7 @@ def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterat
     problems = [
         *health.configuration(check, [here, *ours]),
         *health.versions(check, [us, *found]),
-        *health.drained(check, [each for each in ours if not each.is_dry_run]),
+        *health.drained(check, [our for our in ours if not our.is_dry_run]),
     ]
     yield from problems
     if not problems:

@@ -139,7 +139,9 @@ def build_feed(
         sessions = [open_placement_session(conf, connections=connections) for _ in range(2)]
         from scheduler_worker.backends.placement.reading import PlacementReader  # in that extra
 
-        reader, verifying = (PlacementReader(each, concurrency=connections) for each in sessions)
+        reader, verifying = (
+            PlacementReader(session, concurrency=connections) for session in sessions
+        )
         providers = ProviderFeed(
             reader,
             fleet,

@@ -39,7 +39,7 @@ class Aggregate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def raw_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
     """The values of ``key`` in all aggregates, not split."""
-    return {each.metadata[key] for each in aggregates if key in each.metadata}
+    return {aggregate.metadata[key] for aggregate in aggregates if key in aggregate.metadata}
 
 
 def split_values(text: str) -> set[str]:
@@ -51,9 +51,9 @@ def listed_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
     """The items of the comma-separated values of ``key`` in all aggregates."""
     return {
         item
-        for each in aggregates
-        if key in each.metadata
-        for item in split_values(each.metadata[key])
+        for aggregate in aggregates
+        if key in aggregate.metadata
+        for item in split_values(aggregate.metadata[key])
     }
 
 

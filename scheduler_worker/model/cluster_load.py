@@ -82,7 +82,7 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> list[HostLoad]:
         """The hosts that balances look at: up, and taking part in no migration."""
-        return [each for each in self.hosts if each.state == "up" and each.is_settled]
+        return [host for host in self.hosts if host.state == "up" and host.is_settled]
 
 
 class ProposedMigration(msgspec.Struct, frozen=True, kw_only=True):

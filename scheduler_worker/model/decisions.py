@@ -99,7 +99,7 @@ class Ranked(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def hosts(self) -> tuple[RankedHost, ...]:
         """The same by hosts."""
         nothing = (0.0,) * len(self.names)
-        columns = [each or nothing for each in self.shares]
+        columns = [share or nothing for share in self.shares]
         by_host = zip(*columns, strict=True) if columns else [()] * len(self.names)
         rows = zip(self.names, self.nodenames, self.totals, by_host, strict=True)
         return tuple(

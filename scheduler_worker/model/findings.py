@@ -53,7 +53,7 @@ def failed(check: str, message: str, fix: str = "") -> Finding:
 
 def summary(findings: Iterable[Finding]) -> str:
     """How many there are of each status."""
-    found = [each.status for each in findings]
+    found = [finding.status for finding in findings]
     return f"{found.count(Status.FAILED)} failed, {found.count(Status.WARNING)} warnings, " \
         f"{found.count(Status.OK)} ok"  # fmt: skip
 
@@ -62,10 +62,10 @@ def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """The findings for a program."""
     return [
         {
-            "status": str(each.status),
-            "check": each.check,
-            "message": redacted(each.message),
-            "fix": redacted(each.fix),
+            "status": str(finding.status),
+            "check": finding.check,
+            "message": redacted(finding.message),
+            "fix": redacted(finding.fix),
         }
-        for each in findings
+        for finding in findings
     ]

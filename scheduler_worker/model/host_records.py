@@ -583,5 +583,6 @@ class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     def carries(self, instance_uuid: str) -> bool:
         """Whether it contains a reservation or a remembered answer of the instance."""
         return any(
-            each.instance_uuid == instance_uuid for each in (*self.reservations, *self.answers)
+            reservation.instance_uuid == instance_uuid
+            for reservation in (*self.reservations, *self.answers)
         )

@@ -35,10 +35,12 @@ UNUSED: Mapping[str, str] = {name: f"unused_{name.lower()}" for name in FLAVOR_C
 
 def root_of(record: HostRecord) -> ResourceProvider | None:
     """The provider whose inventories decide about the host's capacity; None: none does."""
-    for each in record.resource_providers:
-        if each.uuid == record.uuid:
-            decides = is_capacity(each.inventories) or (each.inventories and _has_nothing(record))
-            return each if decides else None
+    for resource_provider in record.resource_providers:
+        if resource_provider.uuid == record.uuid:
+            decides = is_capacity(resource_provider.inventories) or (
+                resource_provider.inventories and _has_nothing(record)
+            )
+            return resource_provider if decides else None
     return None
 
 
@@ -99,7 +101,9 @@ def provided(record: HostRecord, instance_uuid: str, taken: Resources, since_s: 
     """
     uses = uses_on(record, taken)
     included = [
-        each.uuid for each in record.resource_providers if each.includes(instance_uuid, since_s)
+        resource_provider.uuid
+        for resource_provider in record.resource_providers
+        if resource_provider.includes(instance_uuid, since_s)
     ]
     if included:
         uses = tuple(use for use in uses if use.provider not in included)

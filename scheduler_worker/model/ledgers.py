@@ -145,7 +145,7 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
 
     def find(self, action_id: str) -> Asked | None:
         """The action under way with this id."""
-        return next((each for each in self.actions if each.id == action_id), None)
+        return next((action for action in self.actions if action.id == action_id), None)
 
     def why_wait(self, subject: str, now_s: float) -> str | None:
         """Why nothing new is to be tried with a VM or host yet; None: it may be."""
@@ -167,7 +167,11 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
     def _recent(self, now_s: float, limits: MigrationLimits) -> dict[str, Setback]:
         """The setbacks without failures that nothing came after."""
         since_s = now_s - limits.longest_wait_s
-        return {key: each for key, each in self.setbacks.items() if each.waits_until_s > since_s}
+        return {
+            key: setback
+            for key, setback in self.setbacks.items()
+            if setback.waits_until_s > since_s
+        }
 
 
 class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_defaults=True):
@@ -320,7 +324,7 @@ class PowerLedger(Ledger[AskedPower], frozen=True, kw_only=True, omit_defaults=T
 
     def waiting(self, now_s: float) -> set[str]:
         """The hosts that are left alone for now, since their last action failed."""
-        return {host for host, each in self.setbacks.items() if each.waits_until_s > now_s}
+        return {host for host, setback in self.setbacks.items() if setback.waits_until_s > now_s}
 
     def ask(
         self,

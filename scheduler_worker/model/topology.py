@@ -116,8 +116,8 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
     def free_pcpus(self) -> CPUs:
         """CPUs that can still be pinned."""
         free = self.pcpuset & ~self.pinned_cpus
-        for each in self.reserved_pins:
-            free &= ~each
+        for reserved_pin in self.reserved_pins:
+            free &= ~reserved_pin
         return free
 
     @cached_property
@@ -330,7 +330,7 @@ def read_numa_topology(reported: Any) -> NUMATopology | None:
         read = msgspec.convert(plain, _Topology) if plain else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return _shared(NUMATopology(tuple(each.cell() for each in read.cells))) if read else None
+    return _shared(NUMATopology(tuple(cell.cell() for cell in read.cells))) if read else None
 
 
 @lru_cache(maxsize=4096)

@@ -54,8 +54,8 @@ class Spread(msgspec.Struct, frozen=True):
     def summed(cls, spreads: Iterable[Spread]) -> Spread:
         """All durations of several spreads."""
         counts: dict[int, int] = {}
-        for each in spreads:
-            for bucket, count in each.counts.items():
+        for spread in spreads:
+            for bucket, count in spread.counts.items():
                 counts[bucket] = counts.get(bucket, 0) + count
         return cls(counts)
 
@@ -120,7 +120,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> list[str]:
         """Each in words, such as ``lease east``."""
-        found = [f"lease {each}" for each in self.leases]
+        found = [f"lease {lease}" for lease in self.leases]
         found += ["feed"] if self.feed else []
         found += [f"tuning {each}" for each in self.tuning]
         return [*found, *(f"balancing {each}" for each in self.balancing)]

@@ -57,7 +57,7 @@ class ApiMonitor(Series):
         """What keeps the API from serving; asks what it depends on, all at a time."""
         failure = self._failure()
         found = [failure] if failure else []
-        return found + [each for problems in self._problems().values() for each in problems]
+        return found + [problem for problems in self._problems().values() for problem in problems]
 
 
 class _Dependencies(Collector):

@@ -155,9 +155,9 @@ class Dependencies:
 
     def problems(self) -> dict[str, list[str]]:
         """Why each cannot be used, if so; asks all at a time, and waits two seconds at most."""
-        for each in self._answers.values():
-            each.last()  # begins to ask, and does not wait
-        return {name: each.missing() for name, each in self._answers.items()}
+        for answer in self._answers.values():
+            answer.last()  # begins to ask, and does not wait
+        return {name: answer.missing() for name, answer in self._answers.items()}
 
 
 def _listed(probe: Probe) -> Callable[[], list[str]]:

@@ -86,10 +86,10 @@ class SafeFormatter(logging.Formatter):
         """The lines of a batch. Formats once for each millisecond, and replaces the message."""
         around: tuple[str, str] | None = None
         moment = 0
-        for each in batch.lines:
-            message, at = each.text, int(1000 * each.time_s)
+        for line in batch.lines:
+            message, at = line.text, int(1000 * line.time_s)
             if around is None or at != moment:
-                formatted = self.format(batch.record(each))
+                formatted = self.format(batch.record(line))
                 before, found, after = formatted.partition(message)
                 is_text = found and not isinstance(self._inner, JSONFormatter)
                 around, moment = (before, after) if is_text else None, at

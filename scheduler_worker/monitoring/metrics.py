@@ -39,7 +39,7 @@ class Series(Observer):
         self._metrics = {each: _metric(each, self._registry) for each in known}
         self._guard = threading.Lock()
         self._values: dict[tuple[Event, Labels], Any] = {}
-        self._left = {each: each.limit for each in self._metrics}
+        self._left = {metric: metric.limit for metric in self._metrics}
         """How many combinations of labels there may still be."""
         ProcessCollector(registry=self._registry)
 

@@ -43,9 +43,6 @@ _RESOURCES = (
     records,
 )
 OPERATIONS: tuple[Operation[Any, Any], ...] = tuple(
-    each
-    for resource in _RESOURCES
-    for each in vars(resource).values()
-    if isinstance(each, Operation)
+    var for resource in _RESOURCES for var in vars(resource).values() if isinstance(var, Operation)
 )
 """By resource, in the order of the modules."""

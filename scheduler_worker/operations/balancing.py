@@ -122,7 +122,7 @@ class NewMode(InCluster, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/balancing")
 def list_balancing(call: Call, query: PageQuery) -> Page[Balancing]:
     """List what balancing does, by cluster."""
-    names = ((each, each) for each in call.services.balancing.clusters())
+    names = ((cluster, cluster) for cluster in call.services.balancing.clusters())
     return page_of(names, query, lambda name: _balancing(call, name))
 
 

@@ -78,7 +78,7 @@ class DocumentInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 )
 def list_clusters(call: Call, query: PageQuery) -> Page[ListedCluster]:
     """List the clusters by name, with their hosts and live reservations."""
-    names = ((each, each) for each in call.services.clusters())
+    names = ((cluster, cluster) for cluster in call.services.clusters())
     return page_of(names, query, lambda name: _cluster(call, name)[0])
 
 
@@ -120,10 +120,10 @@ def get_cluster(call: Call, wanted: ClusterName) -> ClusterDetails:
     with replica.lock:
         table = replica.table
         states = Counter(
-            state_of(each, table.now_s, services.down_after_s) for each in table.records
+            state_of(record, table.now_s, services.down_after_s) for record in table.records
         )
         amounts = amounts_of(
-            (each, table.reservations_of_host(each.uuid)) for each in table.records
+            (record, table.reservations_of_host(record.uuid)) for record in table.records
         )
         mode = services.balancing.mode_in(replica)
     return ClusterDetails(

@@ -129,7 +129,7 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
     `decision show` says why.
     """
     found = _kept(call).page(_query(query), query.limit)
-    items = [DecisionOutline(**_outline(each)) for each in found.decisions]
+    items = [DecisionOutline(**_outline(decision)) for decision in found.decisions]
     return Page(items, None if found.next is None else str(found.next))
 
 
@@ -159,14 +159,14 @@ def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecis
     """List decisions as they are stored, for rehearsals elsewhere."""
     kept = _kept(call)
     found = kept.page(_query(query), query.limit)
-    details = kept.stored_details([each.id for each in found.decisions])
+    details = kept.stored_details([decision.id for decision in found.decisions])
     items = [
         StoredDecision(
-            id=str(each.id),
-            outline=msgspec.to_builtins(each.outline),
+            id=str(decision.id),
+            outline=msgspec.to_builtins(decision.outline),
             details=None if some is None else some.decode(),
         )
-        for each, some in zip(found.decisions, details, strict=True)
+        for decision, some in zip(found.decisions, details, strict=True)
     ]
     return Page(items, None if found.next is None else str(found.next))
 

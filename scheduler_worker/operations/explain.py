@@ -88,7 +88,7 @@ def _plain(found: Found) -> dict[str, Any]:
     from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS
 
     clusters = dict(found.clusters)
-    placed = (name for name, each in clusters.items() if each.chosen is not None)
+    placed = (name for name, cluster in clusters.items() if cluster.chosen is not None)
     nearest = max(clusters, key=lambda name: nearness(clusters[name]), default=None)
     name = next(placed, nearest)
     diagnosis = Diagnosis() if name is None else clusters.pop(name)
@@ -98,7 +98,7 @@ def _plain(found: Found) -> dict[str, Any]:
     if found.reason not in (None, NOT_ENOUGH_HOSTS):
         first["sentence"] = sentence.of_reason(found.reason)
     elif found.reason and others:
-        hosts = sum(each.hosts for each in found.clusters.values())
+        hosts = sum(cluster.hosts for cluster in found.clusters.values())
         first["sentence"] = sentence.of_clusters(
             name, len(found.clusters), hosts, first["sentence"]
         )

@@ -58,7 +58,10 @@ def members(kind: Any) -> Iterator[Any]:
 def choices(kind: Any) -> list[str]:
     """The texts that a parameter may have; empty: any."""
     return [
-        text for each in members(kind) if get_origin(each) is Literal for text in get_args(each)
+        text
+        for member in members(kind)
+        if get_origin(member) is Literal
+        for text in get_args(member)
     ]
 
 
@@ -82,12 +85,12 @@ def from_text(kind: Any, text: str) -> Any:
 
 def description(field: msgspec.structs.FieldInfo) -> str:
     """What a parameter says of itself; empty: nothing."""
-    return next((each.description for each in _metas(field) if each.description), "")
+    return next((meta.description for meta in _metas(field) if meta.description), "")
 
 
 def is_document(field: msgspec.structs.FieldInfo) -> bool:
     """Whether a parameter is a text of many lines."""
-    return any(each.extra == DOCUMENT for each in _metas(field))
+    return any(meta.extra == DOCUMENT for meta in _metas(field))
 
 
 def _metas(field: msgspec.structs.FieldInfo) -> Iterator[msgspec.Meta]:

@@ -166,7 +166,7 @@ def list_hosts(call: Call, query: HostQuery) -> Page[Host]:
             return False
         if query.aggregate is not None:
             aggregates = services.fleet.prepare(replica).aggregates_of(record.host)
-            if query.aggregate not in {each.name for each in aggregates}:
+            if query.aggregate not in {aggregate.name for aggregate in aggregates}:
                 return False
         state = state_of(record, replica.table.now_s, services.down_after_s)
         return query.state in {None, state}
@@ -275,7 +275,7 @@ def _host(services: UseCases, replica: ClusterReplica, uuid: str) -> Host:
         reason=reason,
         reported_at=moment(compute_reported_at_s(record)),
         **amounts_of([(record, held)]),
-        aggregates=sorted(each.name for each in aggregates),
+        aggregates=sorted(aggregate.name for aggregate in aggregates),
         instances=len(table.reported_instances(record.host)),
         reservations=len(held),
     )
@@ -289,7 +289,7 @@ def _details(services: UseCases, replica: ClusterReplica, uuid: str) -> HostDeta
     return HostDetails(
         **msgspec.structs.asdict(_host(services, replica, uuid)),
         instance_uuids=sorted(replica.table.reported_instances(record.host)),
-        numa_cells=[_cell(each) for each in topology.cells] if topology else [],
+        numa_cells=[_cell(cell) for cell in topology.cells] if topology else [],
         devices=_devices(record, host.pci_pools),
         record=msgspec.to_builtins(record),
     )
@@ -304,9 +304,10 @@ def _cell(cell: NUMACell) -> NumaCell:
         shared_cpus=list(numbers(cell.cpuset)),
         dedicated_cpus=list(numbers(cell.pcpuset)),
         pinned_cpus=list(numbers(cell.pcpuset & ~cell.free_pcpus)),
-        cores=[list(numbers(each)) for each in cell.siblings],
+        cores=[list(numbers(sibling)) for sibling in cell.siblings],
         pages=[
-            NumaPages(each.size_kb, each.total, each.used + each.reserved) for each in cell.mempages
+            NumaPages(mempage.size_kb, mempage.total, mempage.used + mempage.reserved)
+            for mempage in cell.mempages
         ],
     )
 

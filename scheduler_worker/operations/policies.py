@@ -127,7 +127,7 @@ class NewAttachment(ClusterName, frozen=True, kw_only=True, forbid_unknown_field
 def list_policies(call: Call, query: PageQuery) -> Page[PolicyView]:
     """List the cluster policies by id."""
     administration = call.store.administration
-    found = ((each.document.id, each) for each in administration.library.policies())
+    found = ((policy.document.id, policy) for policy in administration.library.policies())
     attached = administration.attachments.all()
     return page_of(found, query, lambda stored: _policy(stored, attached))
 
@@ -182,7 +182,7 @@ def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
     while len(found) <= limit:  # a cluster of this name has entries, too
         log = call.store.administration.audit_log
         entries = log.entries(wanted, after=marker, limit=MAX_PAGE)
-        found += [each for each in entries if each.action in _CHANGES]
+        found += [entry for entry in entries if entry.action in _CHANGES]
         if len(entries) < MAX_PAGE:
             break
         marker = entries[-1].id

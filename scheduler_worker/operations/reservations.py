@@ -127,8 +127,8 @@ def _found(call: Call, name: str) -> tuple[str, Reservation]:
             replica.refresh(fleet.store)
             if name in replica.reservations:
                 return replica.scope, replica.reservations[name]
-            for each in replica.reservations_of(name):
-                of_instance = of_instance or (replica.scope, each)
+            for reservation in replica.reservations_of(name):
+                of_instance = of_instance or (replica.scope, reservation)
     if of_instance is None:
         raise NotFound("reservation", name)
     return of_instance

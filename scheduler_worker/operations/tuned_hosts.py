@@ -121,7 +121,7 @@ def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHostView]:
         query.limit,
         lambda record: part in record.host.lower() or part in record.uuid.lower(),
     )
-    return Page([_outline(each) for each in hosts], following)
+    return Page([_outline(host) for host in hosts], following)
 
 
 @operation("GET", "/tuned-hosts/{name}", command="tuned-host show")
@@ -134,17 +134,17 @@ def get_tuned_host(call: Call, wanted: OneHost) -> TunedHostDetails:
         MOST_OF_A_NAME,
         lambda record: name in {record.uuid, record.host, record.nodename},
     )
-    outline = only_one([_outline(each) for each in hosts], name, "tuned host")
-    [found] = [each for each in hosts if each.record.uuid == outline.uuid]
+    outline = only_one([_outline(host) for host in hosts], name, "tuned host")
+    [found] = [host for host in hosts if host.record.uuid == outline.uuid]
     outputs = tuned.outputs_of_rules(outline.cluster)
-    entities = [_entity(each, found.record, outputs) for each in found.state.entities]
+    entities = [_entity(entity, found.record, outputs) for entity in found.state.entities]
     return TunedHostDetails(**msgspec.structs.asdict(outline), entities=entities)
 
 
 def _outline(host: tuned_hosts.TunedHost) -> TunedHostView:
     record, state, turn = host
     entities = state.entities
-    set_at_s = (by.at_s for each in entities for by in each.set_by.values())
+    set_at_s = (by.at_s for entity in entities for by in entity.set_by.values())
     return TunedHostView(
         uuid=record.uuid,
         name=record.host,
@@ -155,8 +155,8 @@ def _outline(host: tuned_hosts.TunedHost) -> TunedHostView:
         reported_at=moment(state.reported_at_s),
         notified_at=moment(state.notified_at_s),
         changed_at=moment(max(set_at_s, default=0.0)),
-        outputs=sum(len(each.emitted) for each in entities),
-        held=sum(len(each.held) for each in entities),
+        outputs=sum(len(entity.emitted) for entity in entities),
+        held=sum(len(entity.held) for entity in entities),
     )
 
 

@@ -157,7 +157,7 @@ def reset_tuning_policies(call: Call, _: Nothing) -> None:
 def list_tuning_alarms(call: Call, _: Nothing) -> Page[TuningAlarm]:
     """List the problems with tuning policies, all on one page."""
     call.services.tuning.refresh()
-    return Page([_alarm(each) for each in call.services.tuning.alarms])
+    return Page([_alarm(alarm) for alarm in call.services.tuning.alarms])
 
 
 @operation("GET", None)
@@ -213,4 +213,4 @@ def _shown(policy: CurrentPolicy) -> TuningPolicyView:
 
 def _texts(*policies: CurrentPolicy | None) -> dict[str, str] | None:
     """The texts by name, for the audit; None where there are none."""
-    return {each.name: each.text for each in policies if each is not None} or None
+    return {policy.name: policy.text for policy in policies if policy is not None} or None

@@ -53,7 +53,7 @@ class UnitSwitch(OneUnit, frozen=True, forbid_unknown_fields=True):
 def list_units(call: Call, query: PageQuery) -> Page[UnitView]:
     """List the units that policies may use, by id."""
     units = call.store.administration.library.units()
-    return page_of(((each.id, each) for each in units), query, lambda each: _unit(each, units))
+    return page_of(((unit.id, unit) for unit in units), query, lambda each: _unit(each, units))
 
 
 @operation("GET", "/units/{id}", home="store")
@@ -90,8 +90,13 @@ def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:
         can_be_switched=code is not None and code.needs_enabling,
         is_cost=unit.kind is UnitKind.WEIGHT and bool(getattr(code, "lower_is_better", False)),
         parameters=[
-            UnitParameter(name=each.name, type=each.type, default=_text(each), regex=each.regex)
-            for each in unit.parameters
+            UnitParameter(
+                name=parameter.name,
+                type=parameter.type,
+                default=_text(parameter),
+                regex=parameter.regex,
+            )
+            for parameter in unit.parameters
         ],
     )
 

@@ -247,7 +247,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         if not problems.get(STATE):
             text = str(error)
             found.append(failed(f"the {STATE}, from this API process", text, _mend_of(STATE, text)))
-    reports = [each.report for each in workers if each.report is not None]
+    reports = [worker.report for worker in workers if worker.report is not None]
     found.sort(key=lambda each: each.status is not Status.FAILED)
     return HealthView(
         status=found[0].status if found else Status.OK,
@@ -256,7 +256,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
             for each in found
         ],
         workers=len(workers),
-        serving=sum(each.state == "serving" for each in workers),
+        serving=sum(worker.state == "serving" for worker in workers),
         requests=_requests(reports),
         clusters=list(_clusters(workers)),
         feed=rules.parts_of(reports),
@@ -284,8 +284,8 @@ def _report(found: WorkerReport) -> LoadReport:
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:
-    lately = [each.lately for each in reports]
-    times = [cluster.times for each in reports for cluster in each.clusters]
+    lately = [report.lately for report in reports]
+    times = [cluster.times for report in reports for cluster in report.clusters]
     errors: Counter[str] = Counter()
     for each in lately:
         errors.update(each.errors)

@@ -82,11 +82,11 @@ class Dispatcher:
         observer: Observer | None = None,
     ) -> None:
         self._interfaces = [
-            (each, {name: _Method(handler) for name, handler in each.methods.items()})
-            for each in endpoints
+            (endpoint, {name: _Method(handler) for name, handler in endpoint.methods.items()})
+            for endpoint in endpoints
         ]
         self._non_blocking = frozenset(
-            (each.namespace, name) for each in endpoints for name in each.non_blocking
+            (endpoint.namespace, name) for endpoint in endpoints for name in endpoint.non_blocking
         )
         self._translate = translate
         self._observer = observer or Observer()
@@ -193,13 +193,13 @@ class _Method:
     def __init__(self, handler: Callable[..., Any]) -> None:
         _, *parameters = inspect.signature(handler).parameters.values()
         self.handler = handler
-        self._takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
-        self._known = {each.name for each in parameters}
+        self._takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        self._known = {parameter.name for parameter in parameters}
         self._required = [
-            each.name
-            for each in parameters
-            if each.default is each.empty
-            and each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty
+            and parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
         ]
 
     def check(self, arguments: object) -> dict[str, Any]:

@@ -420,9 +420,9 @@ class _Bus:
     def put_back(self, deliveries: list[_Delivery]) -> None:
         """Put them at the heads of their queues, in this order."""
         with self._lock:
-            for each in reversed(deliveries):
-                each.consumer.queue.messages.appendleft(each.message)
-            for queue in {each.consumer.queue for each in deliveries}:
+            for delivery in reversed(deliveries):
+                delivery.consumer.queue.messages.appendleft(delivery.message)
+            for queue in {delivery.consumer.queue for delivery in deliveries}:
                 queue.deliver()
 
     def reply(self, call_id: str, body: bytes) -> None:

@@ -166,7 +166,9 @@ class Bus:
         if self._is_rabbit:
             settings = self._amqp_settings()
             brokers = settings.brokers
-            return [partial(BrokerConnection, settings, each, names) for each in brokers], settings
+            return [
+                partial(BrokerConnection, settings, broker, names) for broker in brokers
+            ], settings
         return [self._transport._driver.opener(names)], _EMBEDDED
 
     def copies(
@@ -190,7 +192,8 @@ class Bus:
         names, settings = QueueNames(self._exchange, topic, server), self._amqp_settings()
         bounds = {"max_messages": max_messages, "max_message_bytes": limits.max_message_bytes}
         openers: list[Open] = [
-            partial(CopyConnection, settings, each, names, **bounds) for each in settings.brokers
+            partial(CopyConnection, settings, broker, names, **bounds)
+            for broker in settings.brokers
         ]
         return QueueServer(
             openers, settings, names, dispatcher, slots=1, limits=limits, observer=observer
@@ -413,9 +416,9 @@ def _unusable_url(why: str) -> ConfigError:
 
 
 def _check_ports(url: oslo_messaging.TransportURL) -> None:
-    for each in url.hosts:
-        if each.port is not None and not 0 < each.port <= _MAX_PORT:
-            raise ValueError(f"{each.port} is no port")
+    for host in url.hosts:
+        if host.port is not None and not 0 < host.port <= _MAX_PORT:
+            raise ValueError(f"{host.port} is no port")
 
 
 def _without_credentials(url: oslo_messaging.TransportURL) -> str:

@@ -83,18 +83,25 @@ def settled(
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
     ended = [each for each in _absorbed(reservations, report) if not _is_awaited(each, report)]
     bounds = _bounds(reservations, ended, report)
-    left = [_left(each, report, bounds) for each in reservations if each not in ended]
+    left = [
+        _left(reservation, report, bounds)
+        for reservation in reservations
+        if reservation not in ended
+    ]
     return ended, left
 
 
 def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
     """Those whose instances were consumers of the host's providers and are none any more."""
     return [
-        each
-        for each in reservations
-        if each.allocated_at_s is not None
-        and (providers := _providers_of(each, record))
-        and all(some.excludes(each.instance_uuid, each.allocated_at_s) for some in providers)
+        reservation
+        for reservation in reservations
+        if reservation.allocated_at_s is not None
+        and (providers := _providers_of(reservation, record))
+        and all(
+            some.excludes(reservation.instance_uuid, reservation.allocated_at_s)
+            for some in providers
+        )
     ]
 
 
@@ -131,9 +138,13 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
     if report.use is None:
         return []
     if report.lists:
-        existing = [each for each in reservations if each.instance_uuid in report.instances]
+        existing = [
+            reservation
+            for reservation in reservations
+            if reservation.instance_uuid in report.instances
+        ]
     else:
-        existing = [each for each in reservations if not each.is_unannounced]
+        existing = [reservation for reservation in reservations if not reservation.is_unannounced]
     shown = _shown(existing, report.use, report.instances)
     return [
         each
@@ -146,8 +157,8 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
 def _is_awaited(reservation: Reservation, report: UseReport) -> bool:
     """Whether usages by consumer may lack the instance."""
     return report.record is not None and any(
-        each.may_lack(reservation.instance_uuid, reservation.created_at_s)
-        for each in _providers_of(reservation, report.record)
+        provider.may_lack(reservation.instance_uuid, reservation.created_at_s)
+        for provider in _providers_of(reservation, report.record)
     )
 
 
@@ -157,15 +168,19 @@ def _allocated_at_s(reservation: Reservation, record: HostRecord) -> float | Non
     if reservation.allocated_at_s is not None or not providers:
         return reservation.allocated_at_s
     uuid, since_s = reservation.instance_uuid, reservation.created_at_s
-    if all(each.includes(uuid, since_s) for each in providers):
-        return min(each.read_at_s for each in providers)
+    if all(provider.includes(uuid, since_s) for provider in providers):
+        return min(provider.read_at_s for provider in providers)
     return None
 
 
 def _providers_of(reservation: Reservation, record: HostRecord) -> list[ResourceProvider]:
     """The providers from which a reservation takes, as the host reports them."""
     taken_from = {use.provider for use in uses_on(record, reservation.resources)}
-    return [each for each in record.resource_providers if each.uuid in taken_from]
+    return [
+        resource_provider
+        for resource_provider in record.resource_providers
+        if resource_provider.uuid in taken_from
+    ]
 
 
 def _was_announced(reservation: Reservation, measured_at_s: float | None) -> bool:
@@ -205,7 +220,7 @@ def _bounds(
     """
     bounds = [each.other_use for each in ended if each.other_use is not None]
     if report.use is not None:
-        reserved = {each.instance_uuid for each in reservations}
+        reserved = {reservation.instance_uuid for reservation in reservations}
         bounds.append(other_use(report.use, report.instances, reserved))
     return bounds
 
@@ -237,9 +252,9 @@ def _left(
 def _smallest(uses: Sequence[ReportedUse]) -> ReportedUse:
     """The smallest in each dimension."""
     return ReportedUse(
-        vcpus=min(each.vcpus for each in uses),
-        memory_mb=min(each.memory_mb for each in uses),
-        disk_mb=min(each.disk_mb for each in uses),
+        vcpus=min(use.vcpus for use in uses),
+        memory_mb=min(use.memory_mb for use in uses),
+        disk_mb=min(use.disk_mb for use in uses),
     )
 
 
@@ -259,8 +274,8 @@ def _takes(facts: Mapping[str, Any]) -> Sizes:
 
 def _sum(sizes: Iterable[Sizes]) -> Sizes:
     vcpus = memory_mb = disk_mb = 0
-    for each in sizes:
-        vcpus += each[0]
-        memory_mb += each[1]
-        disk_mb += each[2]
+    for size in sizes:
+        vcpus += size[0]
+        memory_mb += size[1]
+        disk_mb += size[2]
     return vcpus, memory_mb, disk_mb

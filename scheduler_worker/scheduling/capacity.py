@@ -204,14 +204,14 @@ def fill(
     steps: Steps,
 ) -> dict[int, Filled]:
     """Row -> how many instances the host takes. ``like`` has the time and the aggregates."""
-    kinds = {_name(each): each for each in hosts}
+    kinds = {_name(host): host for host in hosts}
     copies = _table(like, list(kinds.values()))
     found: dict[Hashable, Filled] = {}
-    for name, each in kinds.items():
-        row = copies.row_of(each.record.uuid)
+    for name, kind in kinds.items():
+        row = copies.row_of(kind.record.uuid)
         assert row is not None  # noqa: S101 - it was just put
-        found[name] = _filled(pipeline, copies, row, spec, filters, each.most, steps)
-    return {each.row: found[_name(each)] for each in hosts}
+        found[name] = _filled(pipeline, copies, row, spec, filters, kind.most, steps)
+    return {host.row: found[_name(host)] for host in hosts}
 
 
 def _name(host: HostToFill) -> Hashable:
@@ -224,10 +224,10 @@ def _table(like: HostTable, hosts: Sequence[HostToFill]) -> HostTable:
     if hosts:
         copies.set_aggregates(like.aggregates)
         copies.metadata_keys, copies.metadata_items = like.metadata_keys, like.metadata_items
-    for each in hosts:
-        copies.put(each.record, each.version)
-        copies.set_instances(each.record.host, each.instances)
-        for reservation in each.reservations:
+    for host in hosts:
+        copies.put(host.record, host.version)
+        copies.set_instances(host.record.host, host.instances)
+        for reservation in host.reservations:
             copies.consume(reservation)
     return copies
 
@@ -288,7 +288,7 @@ class Measurement:
         self._limits = [NOTHING]
         self._limited_by = np.zeros(len(hosts), "i8")
         groups = hosts.by_aggregates()
-        zones = [pipeline.selections.zone_of(each) for each in groups.members]
+        zones = [pipeline.selections.zone_of(member) for member in groups.members]
         self._zones = groups.numbers.copy(), zones
         self._is_exact = True
         asked = pipeline.evaluator.asked(spec)
@@ -399,15 +399,15 @@ def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> Cluster
 
 def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     """The capacity of all clusters for one flavor."""
-    counts = [each.instances for each in clusters]
+    counts = [cluster.instances for cluster in clusters]
     hosts: dict[str, int] = {}
-    for each in clusters:
-        for limit, found in each.limited_by.items():
+    for cluster in clusters:
+        for limit, found in cluster.limited_by.items():
             hosts[limit] = hosts.get(limit, 0) + found.hosts
     return FlavorCapacity(
         name=name,
         instances=None if None in counts else sum(count or 0 for count in counts),
-        is_exact=all(each.is_exact for each in clusters),
+        is_exact=all(cluster.is_exact for cluster in clusters),
         runs_out_first=_most(hosts.items()),
         clusters=tuple(clusters),
     )
@@ -436,7 +436,7 @@ def _sum(room: HostRoom, rows: Mask) -> int | None:
 
 def _most(counts: Iterable[tuple[str, int]]) -> str | None:
     """The name with the highest count, of those that limit anything; the first among equals."""
-    found = [each for each in counts if each[0] != NOTHING]
+    found = [count for count in counts if count[0] != NOTHING]
     return max(found, key=lambda each: each[1])[0] if found else None
 
 

@@ -154,7 +154,7 @@ class FilterResults:
                 break
             before = after
         momentary = any(
-            each.hosts_out < each.hosts_in for each in steps if each.name in self._momentary
+            step.hosts_out < step.hosts_in for step in steps if step.name in self._momentary
         )
         return Diagnosis(
             hosts=total, filters=tuple(steps), policy=self._policy, momentary=momentary
@@ -211,7 +211,7 @@ class FilterResults:
     def _and(self, name: str, left: Mask) -> FilterResults:
         if int(np.count_nonzero(left)) == self.passed:
             return self
-        steps = [each for each in self._steps if each[0] != name]
+        steps = [step for step in self._steps if step[0] != name]
         return self._copied([*self.masks, left], [*steps, (name, len(self.masks))])
 
     def _copied(self, masks: list[Mask], steps: list[tuple[str, int]]) -> FilterResults:
@@ -359,8 +359,8 @@ class Evaluation:
         """
         rows = [self.rows.item(at) for at in positions]
         records = [hosts.records[row] for row in rows]
-        names = tuple([each.host for each in records])
-        nodenames = tuple([each.nodename for each in records])
+        names = tuple([record.host for record in records])
+        nodenames = tuple([record.nodename for record in records])
         if len(self.rows) < 2:
             return Ranked((), names, nodenames, (0.0,) * len(rows))
         weighers: list[str] = []
@@ -562,11 +562,11 @@ class Evaluation:
         if len(places) <= FEW:
             for at in places.tolist():
                 total = 0.0  # in the order of _add_up(), and not by sum(), which compensates errors
-                for each in products:
-                    total += each.item(at)
+                for product in products:
+                    total += product.item(at)
                 self._totals[at] = total
             return
         totals = np.zeros(len(places))
-        for each in products:
-            totals += each[places]
+        for product in products:
+            totals += product[places]
         self._totals[places] = totals

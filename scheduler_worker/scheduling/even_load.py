@@ -100,7 +100,7 @@ class EvenLoadBalance(Balance):
         known = memory.seen_since_s
         # Nothing is known of any host when a balance begins, and all of them cannot be new.
         first_s = now_s if known else now_s - rest_s
-        up = [each.name for each in cluster.hosts if each.state == "up"]
+        up = [host.name for host in cluster.hosts if host.state == "up"]
         seen_since_s = {name: known.get(name, first_s) for name in up}
         return structs.replace(
             memory.without_moves_before(now_s - rest_s), seen_since_s=seen_since_s

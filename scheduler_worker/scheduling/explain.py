@@ -174,5 +174,5 @@ def _parts(
         scores = pipeline.selector.scores(unit, raw)
     multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
     columns = (raw, scores, multipliers, multipliers * scores)
-    chosen = (each[places].astype(float).tolist() for each in columns)
+    chosen = (column[places].astype(float).tolist() for column in columns)
     return [WeightPart(unit.name, *values) for values in zip(*chosen, strict=True)]

@@ -234,11 +234,11 @@ class Pipeline:
                 scores = self.selector.scores(unit, unit.compared(raw, spec))
                 for at, part in enumerate(np.split(scores, ends)):
                     totals[at] += unit.multiplier(views[at]) * part
-        return [float(each.max()) if len(each) else None for each in totals]
+        return [float(total.max()) if len(total) else None for total in totals]
 
     def demands(self, spec: RequestSpec, steps: Iterable[FilterStep]) -> dict[str, str]:
         """What the filters of these steps demand of hosts, by their names."""
-        names = {each.name for each in steps}
+        names = {step.name for step in steps}
         return {
             unit.name: unit.demand(spec) for unit in self.evaluator.filters if unit.name in names
         }
@@ -286,4 +286,6 @@ def with_group_host(spec: RequestSpec, host: str) -> RequestSpec:
 
 
 def _same_cell(alternates: Sequence[Selection], chosen: Selection, count: int) -> list[Selection]:
-    return [each for each in alternates if each.cell_uuid == chosen.cell_uuid][:count]
+    return [alternate for alternate in alternates if alternate.cell_uuid == chosen.cell_uuid][
+        :count
+    ]

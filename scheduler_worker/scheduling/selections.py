@@ -39,7 +39,11 @@ FLAVOR = ""
 
 def groups_of(spec: RequestSpec) -> list[str]:
     """The names of the groups for which the caller needs to know a provider."""
-    return [each.requester_id for each in spec.requested_resources or () if each.requester_id]
+    return [
+        requested_resource.requester_id
+        for requested_resource in spec.requested_resources or ()
+        if requested_resource.requester_id
+    ]
 
 
 def mappings_on(host: HostState, spec: RequestSpec, taken: Resources) -> dict[str, list[str]]:

@@ -102,7 +102,7 @@ def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
     """
     plans: dict[Scope, TuningPlan] = {}
     for scope in Scope:
-        chosen = [each for each in policies if each.scope is scope]
+        chosen = [policy for policy in policies if policy.scope is scope]
         if chosen:
             plans[scope] = _Planner(issues).plan(chosen)
     issues.raise_if_any()
@@ -203,7 +203,7 @@ class _Planner:
             upper=upper,
             when=None if rule.when is None else self._condition(rule.when),
             influence=self._maybe(self._amount, rule.influence),
-            limits=tuple(each for each in limits if each),
+            limits=tuple(limit for limit in limits if limit),
             min_absolute_change=self._maybe(self._amount, rule.min_absolute_change),
             min_relative_change=self._maybe(self._amount, rule.min_relative_change),
         )
@@ -320,8 +320,8 @@ class _Planner:
         if not steps:
             return None
         result = steps[0]
-        for each in steps[1:]:
-            result = self._add(op, (result, each))
+        for step in steps[1:]:
+            result = self._add(op, (result, step))
         return result
 
     def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:

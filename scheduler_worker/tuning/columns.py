@@ -110,9 +110,9 @@ def _value(cell: object) -> float | str | ValueFault:
 def first(*faults: FaultCodes | None) -> FaultCodes | None:
     """Return the first fault of each entity."""
     found: FaultCodes | None = None
-    for each in faults:
-        if each is not None:
-            found = each if found is None else np.where(found != 0, found, each)
+    for fault in faults:
+        if fault is not None:
+            found = fault if found is None else np.where(found != 0, found, fault)
     return found
 
 

@@ -110,7 +110,10 @@ def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:
     columns = outputs_over_time(cycles)
     head = ["seconds", *columns]
     lines = [
-        [f"{number * interval_s:g}", *("-" if each is None else f"{each:.10g}" for each in values)]
+        [
+            f"{number * interval_s:g}",
+            *("-" if value is None else f"{value:.10g}" for value in values),
+        ]
         for number, values in enumerate(zip(*columns.values(), strict=True))
     ]
     widths = [max(map(len, cells)) for cells in zip(head, *lines, strict=True)]

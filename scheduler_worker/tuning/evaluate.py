@@ -84,7 +84,7 @@ def _evaluate_scope(
 ) -> list[OutputResult]:
     """Evaluate all outputs of one scope; add changes, state and diagnostics to the cycle."""
     registers = _registers(plan, context)
-    results = [evaluate_output(each, registers, context) for each in plan.outputs]
+    results = [evaluate_output(output, registers, context) for output in plan.outputs]
     for result in results:
         _record(result, context, cycle)
     cycle.diagnostics.extend(_diagnostics(plan, results, context))

@@ -278,8 +278,8 @@ class _Parser:
     def _fold(self, op: str, arguments: list[int], token: Token) -> int:
         """Combine arguments by a binary operation; a single one still has to be a number."""
         result = arguments[0]
-        for each in arguments[1:]:
-            result = self._step(op, result, each, at=token.at)
+        for argument in arguments[1:]:
+            result = self._step(op, result, argument, at=token.at)
         return self._step("positive", result, at=token.at) if len(arguments) == 1 else result
 
     def _step(self, op: str, *args: int, value: float | str = 0.0, at: int) -> int:

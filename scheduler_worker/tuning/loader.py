@@ -20,5 +20,5 @@ def load(sources: Iterable[Source]) -> Program:
         TuningPolicyError: with all issues of all sources.
     """
     issues = Issues()
-    policies = [read(each, issues) for each in sources]
-    return check([each for each in policies if each], issues)
+    policies = [read(source, issues) for source in sources]
+    return check([policy for policy in policies if policy], issues)

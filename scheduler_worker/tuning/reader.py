@@ -89,7 +89,7 @@ class _Reader:
                 names.setdefault(name.text, named)
         groups = [fields.get(key) for key in ("vars", "conditions")]
         complete = root.complete and all(
-            each is None or (isinstance(each, Mapping) and each.complete) for each in groups
+            group is None or (isinstance(group, Mapping) and group.complete) for group in groups
         )
         return TuningPolicy(self._source, scope, names, self._rules(root, fields), complete)
 
@@ -116,7 +116,7 @@ class _Reader:
             self._issues.add(Kind.LIMIT, named[MAX_RULES][0].place, "rules", message)
             return ()
         rules = (self._rule(name, path, node) for name, path, node in named)
-        return tuple(each for each in rules if each)
+        return tuple(rule for rule in rules if rule)
 
     def _rule(self, name: Scalar, path: str, node: Node) -> Rule | None:
         """``rule = output target? min? max? function? when? limits? influence?``."""
@@ -136,7 +136,7 @@ class _Reader:
             read_key("when_any", self._any),
             read_key("when_all", self._all),
         )
-        triggers = tuple(each for each in whens if each)
+        triggers = tuple(when for when in whens if when)
         output = read_key("output", self._output)
         function = read_key("function", self._function)
         return Rule(

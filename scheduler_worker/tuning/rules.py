@@ -138,9 +138,9 @@ def _combined(rules: Sequence[RuleResult]) -> Floats:
     """Return the weighted mean of the votes, clipped to their range against rounding errors."""
     if len(rules) == 1:
         return rules[0].value
-    takes_part = np.array([each.takes_part for each in rules])
-    values = np.array([each.value for each in rules])
-    weights = np.where(takes_part, [each.weight for each in rules], 0.0)
+    takes_part = np.array([rule.takes_part for rule in rules])
+    values = np.array([rule.value for rule in rules])
+    weights = np.where(takes_part, [rule.weight for rule in rules], 0.0)
     exponent = np.frexp(weights.max(axis=0))[1]
     weights = np.ldexp(weights, -exponent)  # scaling by powers of 2 is exact; sums stay finite
     mean: Floats = (weights * values).sum(axis=0) / weights.sum(axis=0)

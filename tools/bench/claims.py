@@ -142,10 +142,10 @@ def load(
             times_s.append(time.perf_counter() - since_s)
 
     threads = [threading.Thread(target=ask) for _ in range(clients)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return times_s, time.perf_counter() - begun_s
 
 

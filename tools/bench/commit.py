@@ -83,12 +83,12 @@ def _measured(
     arguments: argparse.Namespace,
 ) -> dict:
     used_s = processes.cpu_s(redis.pid)
-    for each in workers:
-        each.send(("load", arguments.seconds))
-    found = [each.receive() for each in workers]
+    for worker in workers:
+        worker.send(("load", arguments.seconds))
+    found = [worker.receive() for worker in workers]
     used_s = processes.cpu_s(redis.pid) - used_s
-    for each in workers:
-        each.ask(("release",))
+    for worker in workers:
+        worker.ask(("release",))
     times = [each for some in found for each in some["times_s"]]
     asked = sum(some["asked"] for some in found)
     return {

@@ -39,7 +39,7 @@ def _measured(
     config.set_override("url", url, group="state")
     config.set_override("service_down_time", 86_400)
     reports = list(fleet.reports(hosts, room=100))
-    names = [each["host"] for each in reports]
+    names = [report["host"] for report in reports]
     with app.build(config).running() as worker, SchedulerClient(worker.bus) as scheduler:
         scheduler.update_hosts(reports[:1])
 

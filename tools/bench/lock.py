@@ -68,11 +68,11 @@ def _contended(lock: str, url: str, arguments: argparse.Namespace) -> list[list[
             stack.enter_context(processes.peer(_contend, *parameters))
             for _ in range(arguments.processes)
         ]
-        for each in peers:
-            each.receive()
-        for each in peers:
-            each.send("begin")
-        return [waits for each in peers for waits in each.receive()]
+        for peer in peers:
+            peer.receive()
+        for peer in peers:
+            peer.send("begin")
+        return [waits for peer in peers for waits in peer.receive()]
 
 
 def _contend(pipe: Any, lock: str, url: str, hold_s: float, threads: int, seconds: float) -> None:
@@ -90,10 +90,10 @@ def _contend(pipe: Any, lock: str, url: str, hold_s: float, threads: int, second
                 mine.append(got_s - asked_s)
 
     contenders = [threading.Thread(target=contend, args=(mine,)) for mine in waits]
-    for each in contenders:
-        each.start()
-    for each in contenders:
-        each.join()
+    for contender in contenders:
+        contender.start()
+    for contender in contenders:
+        contender.join()
     pipe.send(waits)
 
 

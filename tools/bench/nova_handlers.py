@@ -46,21 +46,21 @@ class Peer:
         CONF.set_override("service_down_time", 10**6)
         self.context = context.RequestContext("u", "p", is_admin=True)
         self.computes = [compute_node(each) for each in plain["hosts"]]
-        self.services = {each.host: service(each.host) for each in self.computes}
+        self.services = {compute.host: service(compute.host) for compute in self.computes}
         self.manager = Manager()
         self.hosts = self.manager.host_manager = HostManager()
         self.hosts.update_aggregates([objects.Aggregate(**each) for each in plain["aggregates"]])
         self.hosts._instance_info = {
-            each.host: {"instances": {}, "updated": True} for each in self.computes
+            compute.host: {"instances": {}, "updated": True} for compute in self.computes
         }
 
     def serve(self, asked: dict) -> dict:
         """Decide for a while."""
         names = set(asked["hosts"])
-        computes = [each for each in self.computes if each.host in names]
+        computes = [compute for compute in self.computes if compute.host in names]
         candidates: dict[str, list[dict]] = {
-            each.uuid: [{"allocations": {each.uuid: {"resources": {}}}, "mappings": {}}]
-            for each in computes
+            compute.uuid: [{"allocations": {compute.uuid: {"resources": {}}}, "mappings": {}}]
+            for compute in computes
         }
         uuids = [str(uuid.uuid4()) for _ in range(asked["instances"])]
         spec = request_spec(asked["spec"])
@@ -110,7 +110,7 @@ def compute_node(report: dict) -> objects.ComputeNode:
     facts["numa_topology"] = numa_topology(report.get("numa_topology"))
     facts["metrics"] = json.dumps(facts["metrics"])
     facts["supported_hv_specs"] = [
-        objects.HVSpec.from_list(each) for each in facts["supported_hv_specs"]
+        objects.HVSpec.from_list(fact) for fact in facts["supported_hv_specs"]
     ]
     return objects.ComputeNode(
         **facts,

@@ -78,11 +78,11 @@ class Rows:
         _run(self._cell, "UPDATE services SET last_seen_up = UTC_TIMESTAMP()")
 
     def _add(self, names: Sequence[str]) -> None:
-        nodes = [_node(each) for each in names]
+        nodes = [_node(name) for name in names]
         self._insert(self._cell, "compute_nodes", nodes)
-        self._insert(self._cell, "services", [_service(each) for each in names])
+        self._insert(self._cell, "services", [_service(name) for name in names])
         cell = self._only(self._api, "SELECT id FROM cell_mappings WHERE name = 'cell1'")
-        mapped = [{"cell_id": cell[0], "host": each} for each in names]
+        mapped = [{"cell_id": cell[0], "host": name} for name in names]
         self._insert(self._api, "host_mappings", mapped)
         self._add_providers(nodes)
 
@@ -93,13 +93,13 @@ class Rows:
             place,
             "resource_providers",
             [
-                {"uuid": each["uuid"], "name": each["host"], "generation": 3, **_times()}
-                for each in nodes
+                {"uuid": node["uuid"], "name": node["host"], "generation": 3, **_times()}
+                for node in nodes
             ],
         )
         _run(place, "UPDATE resource_providers SET root_provider_id = id")
         providers = _table(place, "resource_providers")
-        wanted = providers.c.uuid.in_([each["uuid"] for each in nodes])
+        wanted = providers.c.uuid.in_([node["uuid"] for node in nodes])
         with place.connect() as connection:
             ids = connection.execute(select(providers.c.id).where(wanted)).scalars().all()
             numbers = connection.execute(text("SELECT name, id FROM resource_classes"))

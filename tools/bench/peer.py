@@ -42,11 +42,11 @@ class Peer:
             [python, child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._zones = {
-            each["metadata"]["availability_zone"]: each["hosts"]
-            for each in aggregates
-            if "availability_zone" in each["metadata"]
+            aggregate["metadata"]["availability_zone"]: aggregate["hosts"]
+            for aggregate in aggregates
+            if "availability_zone" in aggregate["metadata"]
         }
-        self._hosts = [each["host"] for each in reports]
+        self._hosts = [report["host"] for report in reports]
         self._send({"hosts": reports, "aggregates": aggregates, "filters": [*FILTERS, *filters]})
 
     def window(self, spec: dict, instances: int, seconds: float = 0.0) -> dict:
@@ -70,12 +70,12 @@ class Peer:
 
 def compared(windows: Sequence[dict], median_ms: float, chosen: Sequence[str]) -> dict:
     """Nova's medians, without and with the making of its host states, over ours."""
-    judge = percentile([ms for each in windows for ms in each["judge_ms"]], 0.5)
-    build = percentile([ms for each in windows for ms in each["build_ms"]], 0.5)
+    judge = percentile([ms for window in windows for ms in window["judge_ms"]], 0.5)
+    build = percentile([ms for window in windows for ms in window["build_ms"]], 0.5)
     return {
         "nova_ms": judge,
         "nova_build_ms": build,
         "ratio": judge / median_ms,
         "ratio_with_build": (judge + build) / median_ms,
-        "same_hosts": all(each["chosen"] == list(chosen) for each in windows),
+        "same_hosts": all(window["chosen"] == list(chosen) for window in windows),
     }

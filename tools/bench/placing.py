@@ -168,7 +168,7 @@ def _journal(cloud: "Cloud") -> Callable[[], dict[str, float]]:
         with worker.log.open("rb") as log:
             log.seek(begin)
             lines = log.read().decode(errors="replace").splitlines()
-        found = [dict(word.partition("=")[::2] for word in each.split()) for each in lines]
+        found = [dict(word.partition("=")[::2] for word in line.split()) for line in lines]
         decided = [each for each in found if each.get("result") == "placed"]
         return {
             step.removesuffix("_s"): 1000

@@ -31,7 +31,7 @@ def profiled(wanted: bool) -> Iterator[None]:
         yield
     finally:
         threading.setprofile(None)
-        found = [each for each in profiles if each.has_calls()]
+        found = [profile for profile in profiles if profile.has_calls()]
         if found:
             pstats.Stats(*found).sort_stats("tottime").print_stats(SHOWN)
 

@@ -61,7 +61,7 @@ def _compared(
     for _ in range(arguments.rounds):
         for way, rounds in ways.items():
             worker.scheduler._stages = [
-                each for each in stages if way == "yes" or each[0] not in VERIFYING
+                stage for stage in stages if way == "yes" or stage[0] not in VERIFYING
             ]
             before = {each: processes.family_cpu_s(pid) for each, pid in pids.items()}
             own_s = time.process_time()

@@ -50,7 +50,9 @@ def run(document: Any) -> Iterator[str]:
     unit: Any = ovirt.balance_unit(name, given | document["parameters"])
     unit.vcpu_percent = float(config.get("VcpuConsumptionPercentage", unit.vcpu_percent))
     plan = unit.plan(_load(document), BalanceMemory(), _seconds(document["now"]))
-    found = [{"vm": each.vm, "hosts": sorted(each.candidates)} for each in plan.migrations]
+    found = [
+        {"vm": migration.vm, "hosts": sorted(migration.candidates)} for migration in plan.migrations
+    ]
     expected = [{"vm": each["vm"], "hosts": sorted(each["hosts"])} for each in document["expected"]]
     if found != expected:
         yield f"{name} proposes {found or plan.nothing_because}; expected are {expected}"

@@ -73,7 +73,9 @@ def _figure(pending: _Pending, key: str, name: str) -> Any:
         [claimed] = hosts.reservations_of_instance(name)
         return claimed.host
     if key == "mem_of_vm":
-        return [each.resources.memory_mb for each in hosts.reservations_of_instance(name)]
+        return [
+            reservation.resources.memory_mb for reservation in hosts.reservations_of_instance(name)
+        ]
     row = hosts.row_of(name)
     if row is None:
         raise Malformed(f"{key}: no host {name}")

@@ -50,7 +50,7 @@ def _unit(unit: Any, expressions: dict[str, str]) -> Iterator[str]:
         yield f"{kind} {unit['name']} has the id {found.id_as(kind)}, not {unit['id']}"
     if found.is_mandatory != (unit["state"] == "mandatory"):
         yield f"{kind} {unit['name']} is mandatory: {found.is_mandatory}"
-    declared = {each.name: each.regex for each in found.parameters}
+    declared = {parameter.name: parameter.regex for parameter in found.parameters}
     expected = {name: expressions[name] for name in unit["parameters"]}
     # Mandatory units take no parameters from policies, so ours may have options for some.
     if not found.is_mandatory and declared != expected:
@@ -61,7 +61,7 @@ def _policy(policy: ClusterPolicy, expected: Any, selector: str) -> Iterator[str
     compile_policy(policy, ovirt.catalogue(), Options())
     units = [(each.unit, each.position) for each in policy.filters]
     wanted = [(each["name"], _POSITIONS[each["position"]]) for each in expected["filters"]]
-    factors = {each.unit: each.factor for each in policy.weights}
+    factors = {weight.unit: weight.factor for weight in policy.weights}
     found = {
         "name": policy.name,
         "default": policy.name == DEFAULT_POLICY,

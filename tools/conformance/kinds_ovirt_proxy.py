@@ -133,7 +133,7 @@ class _Proxy:
             found = self._cages.ask(_question(plugin, hosts, vm, properties), read_scores) or {}
             for host, score in found.items():
                 totals[host] = totals.get(host, 0) + factor * score
-        return _result(0, [list(each) for each in totals.items()])
+        return _result(0, [list(item) for item in totals.items()])
 
     def runLoadBalancing(self, name: str, hosts: list[str], properties: dict) -> dict[str, Any]:
         plugin = self._classes.get((UnitKind.BALANCE, name))

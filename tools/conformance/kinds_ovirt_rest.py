@@ -163,7 +163,7 @@ class Session:
 
     def _set_parameter(self, policy: str, unit: PolicyUnit) -> None:
         """Set a parameter that the unit declares, to a value of a built-in policy."""
-        declared = {each.name for each in unit.parameters}
+        declared = {parameter.name for parameter in unit.parameters}
         values = _values(self._desk.library.policies())
         if usable := sorted(declared & values.keys()):
             fields = PolicyFields(parameters={usable[0]: values[usable[0]]})
@@ -172,9 +172,9 @@ class Session:
 
 def _values(policies: list[StoredPolicy]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for each in policies:
-        if each.is_locked:
-            found |= each.document.parameters
+    for policy in policies:
+        if policy.is_locked:
+            found |= policy.document.parameters
     return found
 
 

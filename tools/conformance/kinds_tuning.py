@@ -73,7 +73,7 @@ def run(document: Any) -> Iterator[str]:
         sample = msgspec.structs.replace(sample, **inputs)
         seen = entity_groups({HOST: sample})
         if number == 1:
-            state = _before(case, [each for group in seen.values() for each in group.entities])
+            state = _before(case, [entity for group in seen.values() for entity in group.entities])
         if step.elapsed is None:
             state = EvaluatorState({}, state.emitted)
         now_s += step.elapsed or 0.0
@@ -101,6 +101,6 @@ def differences(cycle: Cycle, step: Step) -> Iterator[str]:
             value, wanted = ours.get(output), theirs.get(output)
             if value is None or wanted is None or not math.isclose(value, wanted, rel_tol=EXACT):
                 yield f"{entity} {output} is {value}; expected is {wanted}"
-    kinds = sorted({each.kind for each in cycle.diagnostics})
+    kinds = sorted({diagnostic.kind for diagnostic in cycle.diagnostics})
     if kinds != sorted(set(step.diagnostics)):
         yield f"diagnostics are {cycle.diagnostics}; expected are {step.diagnostics}"

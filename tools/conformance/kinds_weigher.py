@@ -99,7 +99,7 @@ def _order(
     expected = {(host, node): weight for host, node, weight in order}
     found = totals(pipeline, hosts, spec)
     names = [(record.host, record.nodename) for record in hosts.records]
-    yield from _compared("weights", found, [expected[each] for each in names])
+    yield from _compared("weights", found, [expected[name] for name in names])
 
 
 def totals(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> list[float]:

@@ -96,16 +96,16 @@ def table(hosts: Sequence[Host]) -> HostTable:
     found = HostTable()
     found.now_s = NOW_S
     aggregates = {}
-    for version, each in enumerate(hosts, 1):
-        plain = codec.plain(each.compute_node, "compute_node")
-        plain |= {"service": each.service or {}, "cell_uuid": each.cell_uuid}
+    for version, host in enumerate(hosts, 1):
+        plain = codec.plain(host.compute_node, "compute_node")
+        plain |= {"service": host.service or {}, "cell_uuid": host.cell_uuid}
         [report] = codec.decode_host_reports([plain])
         fields = fields_of(report)
         stamp = {"nodename": fields["hypervisor_hostname"], "cluster": "c", "reported_at_s": NOW_S}
         record = merged(None, fields, **stamp)
         found.put(record, version)
-        found.set_instances(record.host, dict(map(_instance, each.instances)))
-        aggregates[record.host] = tuple(codec.decode_aggregates(each.aggregates))
+        found.set_instances(record.host, dict(map(_instance, host.instances)))
+        aggregates[record.host] = tuple(codec.decode_aggregates(host.aggregates))
     found.set_aggregates(aggregates)
     return found
 

@@ -57,7 +57,7 @@ class Candidates(Filter):
     def __init__(self, hosts: Sequence[Host], others: Sequence[Filter]) -> None:
         super().__init__()
         self._others = others
-        self.offered: Mask = np.array([bool(each.allocation_candidates) for each in hosts], bool)
+        self.offered: Mask = np.array([bool(host.allocation_candidates) for host in hosts], bool)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         if any(needs_candidate(each, spec) for each in self._others):

@@ -84,5 +84,5 @@ def _has_raised(case: dict[str, Any]) -> bool:
         return True
     cycles = case.get("expected")
     return isinstance(cycles, list) and any(
-        isinstance(each, dict) and not each.get("policy_ok", True) for each in cycles
+        isinstance(cycle, dict) and not cycle.get("policy_ok", True) for cycle in cycles
     )

@@ -25,10 +25,10 @@ def stream(directory: Path = SHIPPED_FLEET) -> Stream:
     """Hosts whose zone is their cluster, some with NUMA cells and devices; endless requests."""
     found = fleet.read(directory)
     zone_of = {
-        host: each["metadata"]["availability_zone"]
-        for each in found.aggregates
-        if "availability_zone" in each["metadata"]
-        for host in each["hosts"]
+        host: aggregate["metadata"]["availability_zone"]
+        for aggregate in found.aggregates
+        if "availability_zone" in aggregate["metadata"]
+        for host in aggregate["hosts"]
     }
     hosts = [
         {**host, "cluster": zone_of[host["host"]], **_topology(host, number)}
@@ -41,9 +41,9 @@ def repeated(arrivals: Sequence[Arrival]) -> Iterator[Arrival]:
     """The arrivals without end, each time for other instances and later."""
     length_s = arrivals[-1].at_s
     for time in itertools.count():
-        for each in arrivals:
-            instance = str(uuid.uuid4()) if time else each.instance_uuid
-            yield each._replace(at_s=each.at_s + time * length_s, instance_uuid=instance)
+        for arrival in arrivals:
+            instance = str(uuid.uuid4()) if time else arrival.instance_uuid
+            yield arrival._replace(at_s=arrival.at_s + time * length_s, instance_uuid=instance)
 
 
 def _topology(host: Plain, number: int) -> Plain:

@@ -36,15 +36,18 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     path = page.file.src_uri
     if path == DECISIONS:
         markdown += _decisions(files)
-    documents = {f"docs/{each.src_uri}": each.src_uri for each in files.documentation_pages()}
+    documents = {
+        f"docs/{documentation_page.src_uri}": documentation_page.src_uri
+        for documentation_page in files.documentation_pages()
+    }
     return links.linked(markdown, path, {**documents, **OF_THE_ROOT}, options.names())
 
 
 def _decisions(files: Files) -> str:
     found = sorted(
-        (each.src_uri.removeprefix("decisions/"), each.content_string)
-        for each in files.documentation_pages()
-        if re.match(r"decisions/\d", each.src_uri)
+        (documentation_page.src_uri.removeprefix("decisions/"), documentation_page.content_string)
+        for documentation_page in files.documentation_pages()
+        if re.match(r"decisions/\d", documentation_page.src_uri)
     )
     titles = [(path, text.partition("\n")[0].lstrip("# ")) for path, text in found]
     return "\n\n" + "\n".join(f"* [{title}]({path})" for path, title in titles) + "\n"

@@ -158,9 +158,9 @@ def _dry_run(options: argparse.Namespace) -> None:
 def _status(options: argparse.Namespace) -> None:
     """Show what runs, and all servers."""
     cloud = _open(options)
-    for each in cloud.services:
-        where = f"pid {each.pid}" if each.is_running else "does not run"
-        print(f"{each.name:<32} {where:<16} {each.log}")
+    for service in cloud.services:
+        where = f"pid {service.pid}" if service.is_running else "does not run"
+        print(f"{service.name:<32} {where:<16} {service.log}")
     if cloud.api.is_running:
         for server in cloud.compute.servers():
             _show(server)
@@ -203,7 +203,7 @@ def _do(options: argparse.Namespace) -> None:
 def _delete(options: argparse.Namespace) -> None:
     """Delete servers, and wait until they are gone."""
     nova = _open(options).compute
-    servers = [_find(nova, each) for each in options.servers]
+    servers = [_find(nova, server) for server in options.servers]
     nova.delete([each.id for each in (nova.servers() if options.all else servers)])
 
 
@@ -214,7 +214,7 @@ def _fault(options: argparse.Namespace) -> None:
 
 def _service(options: argparse.Namespace) -> None:
     """Start or end one process."""
-    found = {each.directory.name: each for each in _open(options).services}
+    found = {service.directory.name: service for service in _open(options).services}
     if options.name not in found:
         raise CloudFailed(f"There is no {options.name}, but {', '.join(found)}.")
     getattr(found[options.name], options.change)()

@@ -284,9 +284,9 @@ class PlacementClient:
         path = f"/resource_providers/{provider}/traits"
         body = self.api.get(path)
         traits = change(set(body["traits"]))
-        for each in traits:
-            if each.startswith("CUSTOM_"):
-                self.api.call("PUT", f"/traits/{each}")
+        for trait in traits:
+            if trait.startswith("CUSTOM_"):
+                self.api.call("PUT", f"/traits/{trait}")
         self.api.call("PUT", path, {**body, "traits": sorted(traits)})
 
     def make_class(self, name: str) -> None:

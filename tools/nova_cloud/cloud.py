@@ -125,7 +125,7 @@ class Cloud:
     def down(self, *, wipe: bool = False) -> None:
         """End everything, the data's keepers last. ``wipe`` removes the directory as well."""
         keepers = self.database, self.broker, self.redis
-        _stop(*(each for each in self.services if each not in keepers))
+        _stop(*(service for service in self.services if service not in keepers))
         _stop(*keepers)
         if wipe and (self.directory / "fleet.json").exists():  # it is a cloud's
             shutil.rmtree(self.directory)
@@ -180,7 +180,7 @@ class Cloud:
 
         def are_up() -> bool:
             services = self.compute.services()
-            return wanted <= {each["host"] for each in services if each["state"] == "up"}
+            return wanted <= {service["host"] for service in services if service["state"] == "up"}
 
         until(are_up, f"the computes of {', '.join(sorted(wanted))} are up")
 
@@ -225,8 +225,8 @@ class Cloud:
         for number in range(len(self.workers), replicas):
             directory = self.directory / f"worker-{number + 1}"
             self.workers.append(Worker(directory, self._files, self.redis))
-        for each in self.workers[:replicas]:
-            each.options = options
+        for worker in self.workers[:replicas]:
+            worker.options = options
         _start(self.redis)
         _start(*self.workers[:replicas])
 
@@ -239,7 +239,7 @@ def missing_groups() -> list[str]:
 
 def _start(*servers: Server) -> None:
     """Start those that do not run, all at once."""
-    missing = [each for each in servers if not each.is_running]
+    missing = [server for server in servers if not server.is_running]
     with ThreadPoolExecutor(max(1, len(missing))) as pool:
         list(pool.map(lambda each: each.start(), missing))
 

@@ -192,7 +192,7 @@ class NovaScheduler(RpcService):
         # Nova's default it may, or else the callers of these requests would wait in vain.
         write_config(own, DEFAULT={"host": self.name, "graceful_shutdown_timeout": 60})
         files = self._files.nova, own
-        return [str(program), *(word for each in files for word in ("--config-file", str(each)))]
+        return [str(program), *(word for file in files for word in ("--config-file", str(file)))]
 
 
 class Compute(RpcService):
@@ -290,9 +290,9 @@ class DryRun(Worker):
         """How many instances compare how, by its metric."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:  # noqa: S310
             lines = answer.read().decode().splitlines()
-        counts = (re.fullmatch(r'scheduler_dry_run_requests_total{result="(\w+)"} (\S+)', each)
-                  for each in lines)  # fmt: skip
-        return {each[1]: int(float(each[2])) for each in counts if each}
+        counts = (re.fullmatch(r'scheduler_dry_run_requests_total{result="(\w+)"} (\S+)', line)
+                  for line in lines)  # fmt: skip
+        return {count[1]: int(float(count[2])) for count in counts if count}
 
     def differences(self) -> list[str]:
         """What it says of instances that it would have put elsewhere."""

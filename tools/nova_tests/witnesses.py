@@ -47,10 +47,10 @@ class Witness:
         elif key == "root_required" or key.startswith("required"):
             name = key.removeprefix("root_").removeprefix("required")
             own = self._of(name)["traits"]
-            own += [each for each in parts if not each.startswith("!") and each not in own]
-            self.forbidden += [(name, each[1:]) for each in parts if each.startswith("!")]
+            own += [part for part in parts if not part.startswith("!") and part not in own]
+            self.forbidden += [(name, part[1:]) for part in parts if part.startswith("!")]
         elif key.startswith("resources"):
-            for name, _, amount in (each.partition(":") for each in parts):
+            for name, _, amount in (part.partition(":") for part in parts):
                 own = self._of(key.removeprefix("resources"))["inventories"]
                 own[name] = {"total": int(amount), "max_unit": int(amount)}
 

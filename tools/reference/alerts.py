@@ -262,17 +262,17 @@ def rules() -> dict[Path, str]:
     """The file of alerts."""
     found = [
         {
-            "alert": each.name,
-            "expr": each.expression,
-            **({"for": each.lasts} if each.lasts else {}),
-            "labels": {"severity": each.severity},
+            "alert": alert.name,
+            "expr": alert.expression,
+            **({"for": alert.lasts} if alert.lasts else {}),
+            "labels": {"severity": alert.severity},
             "annotations": {
-                "summary": each.summary,
-                "description": each.description,
-                "runbook": f"docs/runbook.md#{each.name.lower()}",
+                "summary": alert.summary,
+                "description": alert.description,
+                "runbook": f"docs/runbook.md#{alert.name.lower()}",
             },
         }
-        for each in ALERTS
+        for alert in ALERTS
     ]
     document = {"groups": [{"name": "scheduler_worker", "rules": found}]}
     return {PATH: HEAD + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1000)}

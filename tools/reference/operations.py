@@ -40,31 +40,33 @@ def _filled(text: str, blocks: list[str]) -> str:
 
 def _rpc() -> str:
     lines = ["| method | arguments | answer | |", "|---|---|---|---|"]
-    for each in OPERATIONS:
-        if each.home != "store":
-            given = ", ".join(f"`{name}`" for name in _parameters(each))
-            to = "call to `topic.NAME`: " if each.home == "worker" else ""
-            lines.append(f"| `{each.name}` | {given} | {_answer(each)} | {to}{each.summary} |")
+    for operation in OPERATIONS:
+        if operation.home != "store":
+            given = ", ".join(f"`{name}`" for name in _parameters(operation))
+            to = "call to `topic.NAME`: " if operation.home == "worker" else ""
+            lines.append(
+                f"| `{operation.name}` | {given} | {_answer(operation)} | {to}{operation.summary} |"
+            )
     return "\n".join(lines)
 
 
 def _rest() -> str:
     lines = ["| path | | right |", "|---|---|---|"]
-    for each in OPERATIONS:
-        if each.path is not None:
-            path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), f"/v1{each.path}")
-            what = f"{each.method}: {each.summary}"
-            if each.answer is not None:
-                what += f" Answers {_answer(each)}."
-            given = [name for name in _parameters(each) if f"{{{name}}}" not in each.path]
+    for operation in OPERATIONS:
+        if operation.path is not None:
+            path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), f"/v1{operation.path}")
+            what = f"{operation.method}: {operation.summary}"
+            if operation.answer is not None:
+                what += f" Answers {_answer(operation)}."
+            given = [name for name in _parameters(operation) if f"{{{name}}}" not in operation.path]
             if given:
                 what += f" Takes {', '.join(f'`{name}`' for name in given)}."
-            lines.append(f"| `{path}` | {what} | `{each.right}` |")
+            lines.append(f"| `{path}` | {what} | `{operation.right}` |")
     return "\n".join(lines)
 
 
 def _parameters(operation: AnyOperation) -> list[str]:
-    return [each.name if each.required else f"{each.name}?" for each in operation.fields]
+    return [field.name if field.required else f"{field.name}?" for field in operation.fields]
 
 
 def _answer(operation: AnyOperation) -> str:
@@ -79,8 +81,8 @@ def _answer(operation: AnyOperation) -> str:
 
 def _types() -> str:
     kinds: dict[str, type[msgspec.Struct]] = {}
-    for each in OPERATIONS:
-        for kind in (each.parameters, each.answer):
+    for operation in OPERATIONS:
+        for kind in (operation.parameters, operation.answer):
             _collect(kind, kinds)
     return "\n\n".join("\n".join(_type(kinds[name])) for name in sorted(kinds))
 
@@ -90,8 +92,8 @@ def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
         if kind.__name__ in found or not structs.fields(kind):
             return
         found[kind.__name__] = kind
-        for each in structs.fields(kind):
-            _collect(each.type, found)
+        for field in structs.fields(kind):
+            _collect(field.type, found)
     for each in typing.get_args(kind):
         _collect(each, found)
 
@@ -102,10 +104,10 @@ def _type(kind: type[msgspec.Struct]) -> Iterator[str]:
     yield "| field | type | |"
     yield "|---|---|---|"
     texts = {name: text for base in reversed(kind.__mro__) for name, text in _texts(base).items()}
-    for each in structs.fields(kind):
-        text = description(each) or texts.get(each.name, "")
-        shown = _name(each.type).replace("|", "or")
-        yield f"| `{each.name}` | {shown} | {text.replace('|', 'or')} |"
+    for field in structs.fields(kind):
+        text = description(field) or texts.get(field.name, "")
+        shown = _name(field.type).replace("|", "or")
+        yield f"| `{field.name}` | {shown} | {text.replace('|', 'or')} |"
 
 
 def _texts(kind: type) -> dict[str, str]:
@@ -129,20 +131,22 @@ def _name(kind: Any) -> str:
 
 
 def _commands() -> str:
-    found = sorted((each.command, each) for each in OPERATIONS if each.command is not None)
+    found = sorted(
+        (operation.command, operation) for operation in OPERATIONS if operation.command is not None
+    )
     return "\n\n".join("\n".join(_command(name, each)) for name, each in found)
 
 
 def _command(name: str, operation: AnyOperation) -> Iterator[str]:
     yield f"### {name}"
     yield ""
-    words = [each.name.upper() for each in operation.fields if each.required]
+    words = [field.name.upper() for field in operation.fields if field.required]
     more = "..." if operation.done else ""
     yield f"`{' '.join([name, *words])}{more}`: {operation.text}"
     rows = [
-        (each.name.upper() if each.required else f"`--{each.name.replace('_', '-')}`", each)
-        for each in operation.fields
-        if each.name not in PageQuery.__struct_fields__
+        (field.name.upper() if field.required else f"`--{field.name.replace('_', '-')}`", field)
+        for field in operation.fields
+        if field.name not in PageQuery.__struct_fields__
     ]
     if rows:
         yield ""

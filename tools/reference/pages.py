@@ -111,8 +111,8 @@ def _policy_units() -> Iterator[str]:
             yield from _policy_unit(each)
     yield f"\n## Balances\n\n{_BALANCES}\n| unit | id |\n|---|---|"
     yield from map(_row, balances)
-    for each in balances:
-        yield from _policy_unit(each)
+    for balance in balances:
+        yield from _policy_unit(balance)
     yield ""
 
 
@@ -154,21 +154,21 @@ def _filter_table(filters: list[Facts]) -> Iterator[str]:
 def _weigher_table(weighers: list[Facts]) -> Iterator[str]:
     yield "| weigher | default multiplier | from 0 | cost |"
     yield "|---|---|---|---|"
-    for each in weighers:
-        from_0 = "yes" if getattr(each.unit, "minval", None) == 0 else ""
-        link = f"[{each.name}](#{each.name.lower()})"
-        yield f"| {link} | {default_multiplier(each)} | {from_0} | {cost(each.unit)} |"
+    for weigher in weighers:
+        from_0 = "yes" if getattr(weigher.unit, "minval", None) == 0 else ""
+        link = f"[{weigher.name}](#{weigher.name.lower()})"
+        yield f"| {link} | {default_multiplier(weigher)} | {from_0} | {cost(weigher.unit)} |"
 
 
 def _sections(units: list[Facts]) -> Iterator[str]:
-    for each in units:
+    for unit in units:
         rows = {
-            "Reads": each.fields.get("Reads", ""),
-            "Options": ", ".join(options(each)),
-            "Aggregate metadata": metadata(each),
-            "Example": each.fields.get("Example", ""),
+            "Reads": unit.fields.get("Reads", ""),
+            "Options": ", ".join(options(unit)),
+            "Aggregate metadata": metadata(unit),
+            "Example": unit.fields.get("Example", ""),
         }
-        yield f"\n## {each.name}\n\n{_markdown(each.prose)}\n"
+        yield f"\n## {unit.name}\n\n{_markdown(unit.prose)}\n"
         yield from (f"* **{name}**: {_markdown(text)}" for name, text in rows.items() if text)
     yield ""
 

@@ -135,9 +135,9 @@ class Driver:
     def _await_zones(self) -> None:
         """Aggregates are cast, not called: wait until a host of the last zone can be chosen."""
         zones = [
-            each["metadata"]["availability_zone"]
-            for each in self._stream.aggregates
-            if "availability_zone" in each["metadata"]
+            aggregate["metadata"]["availability_zone"]
+            for aggregate in self._stream.aggregates
+            if "availability_zone" in aggregate["metadata"]
         ]
         smallest = {"flavor": {"name": "probe", "vcpus": 0, "memory_mb": 0}}
         until_s = time.monotonic() + ZONES_READY_S

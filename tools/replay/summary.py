@@ -120,6 +120,6 @@ def verdict(problems: Sequence[str]) -> list[str]:
     more = [f"  ... and {len(problems) - 10} more"] if len(problems) > 10 else []
     return [
         f"OVERBOOKED: {len(problems)} excesses",
-        *(f"  {each}" for each in problems[:10]),
+        *(f"  {problem}" for problem in problems[:10]),
         *more,
     ]

@@ -14,7 +14,7 @@ def folder_lines(root: Path, folders: Mapping[str, int]) -> dict[str, int]:
     lines = dict.fromkeys(folders, 0)
     for top in {folder.partition("/")[0] for folder in folders}:
         for path in (root / top).rglob("*.py"):
-            parents = [str(each) for each in path.relative_to(root).parents]
+            parents = [str(parent) for parent in path.relative_to(root).parents]
             innermost = next(folder for folder in parents if folder in lines or folder == top)
             lines[innermost] = lines.get(innermost, 0) + len(path.read_bytes().splitlines())
     return lines

@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _reported(lanes: Mapping[str, Lane]) -> list[Outcome]:
     outcomes = []
-    for each in run_lanes(lanes):
-        outcomes.append(each)
-        print(*_described(each), sep="\n", flush=True)
+    for run_lane in run_lanes(lanes):
+        outcomes.append(run_lane)
+        print(*_described(run_lane), sep="\n", flush=True)
     spent = _spent(outcomes)
     for name, lane in lanes.items():
         budget = f" of {lane.budget_s:.0f}" if lane.budget_s else ""
@@ -81,6 +81,6 @@ def above_budget(lanes: Mapping[str, Lane], outcomes: Sequence[Outcome]) -> list
 
 def _spent(outcomes: Sequence[Outcome]) -> Mapping[str, float]:
     spent: Counter[str] = Counter()
-    for each in outcomes:
-        spent[each.lane] += each.cpu_s  # type: ignore[assignment]
+    for outcome in outcomes:
+        spent[outcome.lane] += outcome.cpu_s  # type: ignore[assignment]
     return spent

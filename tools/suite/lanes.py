@@ -41,7 +41,7 @@ def _tests(name: str, *arguments: str) -> Part:
 
 
 def _gate(name: str, *folders: str) -> Part:
-    return _tests(name, "-m", "not deep", *(f"tests/{each}" for each in folders))
+    return _tests(name, "-m", "not deep", *(f"tests/{folder}" for folder in folders))
 
 
 def _deep(name: str, *arguments: str) -> Part:

@@ -181,7 +181,7 @@ class Cages(Plugins):
     def has_changed(self) -> bool:
         """Whether :meth:`refresh` would find a file that is new, changed or gone; quick."""
         with self._guard:
-            known = {path: each.signature for path, each in self._files.items()}
+            known = {path: file.signature for path, file in self._files.items()}
         found = {path: signature_of(path) for path in self._paths()}
         return any(found.get(path) != known.get(path) for path in found.keys() | known.keys())
 

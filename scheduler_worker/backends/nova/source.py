@@ -75,8 +75,10 @@ class NovaDatabases:
             mappings = reader.rows(select(host_mappings))
             found = _aggregates(reader)
         parts = self._connect(cells)
-        ids = {each.id: each.uuid for each in cells if each.uuid in self._cells}
-        part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
+        ids = {cell.id: cell.uuid for cell in cells if cell.uuid in self._cells}
+        part_of = {
+            mapping.host: ids[mapping.cell_id] for mapping in mappings if mapping.cell_id in ids
+        }
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(found))
 
     def connect(self) -> None:

@@ -53,7 +53,7 @@ class NovaTarget:
             LOG.warning("The migration of %s in Nova is not aborted: %s", migration.vm, error)
 
     def _rows(self, migrations: Sequence[AskedMigration]) -> list[NovaMigration]:
-        first_s = min(each.asked_at_s for each in migrations)
+        first_s = min(migration.asked_at_s for migration in migrations)
         return self._api.live_migrations(first_s - CLOCKS_DIFFER_S)
 
     def _without_row(self, asked: AskedMigration) -> Progress | None:

@@ -81,20 +81,23 @@ class AllocationCandidatesSource:
         return CandidatesAnswer(
             requests=tuple(
                 AllocationRequest(
-                    {provider: held.resources for provider, held in each.allocations.items()},
-                    each.mappings,
+                    {
+                        provider: held.resources
+                        for provider, held in allocation_request.allocations.items()
+                    },
+                    allocation_request.mappings,
                 )
-                for each in found.allocation_requests
+                for allocation_request in found.allocation_requests
             ),
             summaries={
                 uuid: ProviderSummary(
-                    root=each.root_provider_uuid,
-                    shares=SHARES in each.traits,
+                    root=provider_summary.root_provider_uuid,
+                    shares=SHARES in provider_summary.traits,
                     rooms={
                         name: ProviderRoom(room.capacity, room.used)
-                        for name, room in each.resources.items()
+                        for name, room in provider_summary.resources.items()
                     },
                 )
-                for uuid, each in found.provider_summaries.items()
+                for uuid, provider_summary in found.provider_summaries.items()
             },
         )

@@ -41,7 +41,7 @@ class PlacementAllocations:
         self._session = session
 
     def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> ClaimRefusal | None:
-        body = {each.uuid: _encoded(each) for each in consumers}
+        body = {consumer.uuid: _encoded(consumer) for consumer in consumers}
         answer = self._session.request("POST", "/allocations", body, timeout_s=timeout_s)
         return None if answer.is_ok else _refusal(answer)
 
@@ -60,7 +60,9 @@ class PlacementAllocations:
         return Consumer(
             uuid=uuid,
             owner=Owner(found.project_id, found.user_id),
-            held={provider: each.resources for provider, each in found.allocations.items()},
+            held={
+                provider: allocation.resources for provider, allocation in found.allocations.items()
+            },
             generation=found.consumer_generation,
         )
 

@@ -116,8 +116,8 @@ class PlacementReader:
         return {
             uuid: ProviderSum(
                 root=summary.root_provider_uuid,
-                capacity={name: each.capacity for name, each in summary.resources.items()},
-                used={name: each.used for name, each in summary.resources.items()},
+                capacity={name: resource.capacity for name, resource in summary.resources.items()},
+                used={name: resource.used for name, resource in summary.resources.items()},
                 traits=summary.traits,
             )
             for uuid, summary in found.provider_summaries.items()
@@ -176,7 +176,9 @@ class PlacementReader:
             return None
         return ProviderFacts(
             generation=inventories.resource_provider_generation,
-            inventories={name: _inventory(each) for name, each in inventories.inventories.items()},
+            inventories={
+                name: _inventory(inventory) for name, inventory in inventories.inventories.items()
+            },
             traits=found.traits,
             aggregates=found.aggregates,
         )
@@ -204,7 +206,9 @@ class PlacementReader:
             return None
         return Use(
             generation=found.resource_provider_generation,
-            taken={consumer: each.resources for consumer, each in found.allocations.items()},
+            taken={
+                consumer: allocation.resources for consumer, allocation in found.allocations.items()
+            },
         )
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:

@@ -85,7 +85,9 @@ class RedisDecisionLog:
         quoted = _joined([instance])
         first, last = f"[{quoted} ", f"({quoted}!"  # the character after the space
         members = self._server.command(key, "ZRANGEBYLEX", key, first, last)
-        positions = sorted((_position(each.rpartition(b" ")[2]) for each in members), reverse=True)
+        positions = sorted(
+            (_position(member.rpartition(b" ")[2]) for member in members), reverse=True
+        )
         return [each for position in positions for each in self._at(scope, position)]
 
     def get(self, scope: str, position: Position) -> tuple[Logged, bytes] | None:
@@ -99,7 +101,7 @@ class RedisDecisionLog:
         if not positions:
             return []
         keys = [self._key(scope), self._key(scope, ":details")]
-        reply = self._server.run(_DETAILS, keys, [str(each) for each in positions])
+        reply = self._server.run(_DETAILS, keys, [str(position) for position in positions])
         places, stored = reply.value
         groups = [None if each is None else _unpacked(each) for each in stored]
         found: list[bytes | None] = []
@@ -130,7 +132,7 @@ def _logged(entry: Any) -> Logged:
 
 def _joined(instances: Iterable[str]) -> str:
     """Separated by spaces, which the ids of a caller may have."""
-    return " ".join([quote(each, safe="") for each in instances])
+    return " ".join([quote(instance, safe="") for instance in instances])
 
 
 def _packed(details: Sequence[bytes]) -> bytes:

@@ -216,7 +216,7 @@ class ClusterNodes:
 
     def all(self) -> Mapping[str, RedisNode]:
         owners = sorted(set(self._map().values()))
-        return {f"{each.host}:{each.port}": self._node(each) for each in owners}
+        return {f"{owner.host}:{owner.port}": self._node(owner) for owner in owners}
 
     def lost(self, node: RedisNode) -> None:
         """Drop the node, with its connections, and read the map of slots anew."""

@@ -168,7 +168,7 @@ def file_to_make(settings: PolicyStoreSettings) -> Path | None:
     path = Path(url.database or "")
     if url.get_backend_name() != "sqlite" or path.exists():
         return None
-    folder = next(each for each in path.absolute().parents if each.exists())
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise _unwritable(path, errno.ENOTDIR)
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -114,7 +114,7 @@ def check(database: Database) -> None:
     found, needed = current(database), newest()
     if found == needed:
         return
-    if found not in {BASE, *(each.partition(" ")[0] for each in versions())}:
+    if found not in {BASE, *(version.partition(" ")[0] for version in versions())}:
         raise ConfigError(
             f"The policy store {database.name} has schema version {found}, made by a newer "
             "program; install that one, or let it downgrade the schema"

@@ -59,7 +59,8 @@ def use_rows(
         for number, each in enumerate(document.filters)
     ]
     found += [
-        ("weight", number, each, None, each.factor) for number, each in enumerate(document.weights)
+        ("weight", number, weight, None, weight.factor)
+        for number, weight in enumerate(document.weights)
     ]
     if document.balance is not None:
         found.append(("balance", 0, document.balance, None, None))

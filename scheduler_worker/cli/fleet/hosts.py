@@ -67,10 +67,10 @@ class RemoveHosts(FleetCommand):
         parser.add_argument("hosts", nargs="+", metavar="HOST", help="a name, with all its nodes")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        for each in arguments.hosts:
-            client.call(get_host, OneHost(each))  # which says that there is no such host
-        client.remove_hosts([(each, None) for each in arguments.hosts])
-        sys.stdout.writelines(f"removed: {each}\n" for each in arguments.hosts)
+        for host in arguments.hosts:
+            client.call(get_host, OneHost(host))  # which says that there is no such host
+        client.remove_hosts([(host, None) for host in arguments.hosts])
+        sys.stdout.writelines(f"removed: {host}\n" for host in arguments.hosts)
         return 0
 
 
@@ -98,6 +98,6 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    first: [resolver for resolver in resolvers if resolver[0] != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

@@ -190,7 +190,7 @@ class EditPolicy(_InForce, FleetCommand):
 
 def read_one(path: Path, name: str | None) -> ClusterPolicy:
     """The only policy of a file, or the one of this name. Raises ConfigError."""
-    given = [each.document for each in read_policies(read_text(path), str(path))]
+    given = [policy.document for policy in read_policies(read_text(path), str(path))]
     found = [each for each in given if name in {None, each.name}]
     if len(found) != 1:
         names = ", ".join(each.name for each in given) or "none"

@@ -79,20 +79,20 @@ class InForce(NamedTuple):
         """Those of some clusters, or of all."""
         listed = client.every(list_clusters, PageQuery(limit=1000)) if clusters is None else ()
         names = [each.name for each in listed] if clusters is None else clusters
-        return cls({each: get(client, each) for each in names})
+        return cls({name: get(client, name) for name in names})
 
     def check(self, clusters: Sequence[str]) -> None:
         """Raises NotFound for a cluster that is not there, before anything is changed."""
-        for each in clusters:
-            if each not in self.policies:
-                raise NotFound("cluster", each)
+        for cluster in clusters:
+            if cluster not in self.policies:
+                raise NotFound("cluster", cluster)
 
     def newest(self) -> list[ClusterPolicy]:
         """Each policy once, in its newest version, by name."""
         found: dict[str, ClusterPolicy] = {}
-        for each in self.policies.values():
-            if each.id not in found or each.version > found[each.id].version:
-                found[each.id] = each
+        for policy in self.policies.values():
+            if policy.id not in found or policy.version > found[policy.id].version:
+                found[policy.id] = policy
         return sorted(found.values(), key=lambda each: each.name)
 
     def numbered(self, policy: ClusterPolicy) -> ClusterPolicy:

@@ -76,7 +76,7 @@ def reopen_channel(channel: int) -> bytes:
         pack(">HH", *_CHANNEL_OPEN) + _short_string(""),
         pack(">HHB", *_CONFIRM_SELECT, _NO_WAIT),
     )
-    return b"".join(_frame(METHOD, channel, each) for each in methods)
+    return b"".join(_frame(METHOD, channel, method) for method in methods)
 
 
 def passive_declare(channel: int, queue: str) -> bytes:

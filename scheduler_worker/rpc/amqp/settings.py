@@ -72,12 +72,12 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
     return AmqpSettings(
         brokers=tuple(
             Broker(
-                each.hostname or "localhost",
-                each.port or (5671 if options.ssl else 5672),
-                each.username or "guest",
-                each.password or "guest",
+                host.hostname or "localhost",
+                host.port or (5671 if options.ssl else 5672),
+                host.username or "guest",
+                host.password or "guest",
             )
-            for each in url.hosts
+            for host in url.hosts
         )
         or (Broker("localhost", 5672, "guest", "guest"),),
         vhost=url.virtual_host or "/",

@@ -392,6 +392,6 @@ class MessageHandler:
             "in_hand": len(self._deliveries.in_flight),
             "bytes_in_hand": self._deliveries.bytes_in_flight,
             "unanswered_bytes": self._undelivered.size,
-            "parked": sum(each.is_parked for each in list(self._executions.values())),
+            "parked": sum(execution.is_parked for execution in list(self._executions.values())),
             "extra_consumers": len(self._extra_consumers),
         }

@@ -88,13 +88,21 @@ def _warm_up(unit: type[Unit]) -> None:
 
 
 def _parameters(unit: type[Unit]) -> list[OwnParameter]:
-    fields = {each.name: each for each in structs.fields(unit.parameters_type)}
+    fields = {field.name: field for field in structs.fields(unit.parameters_type)}
     found = []
-    for each in declared_parameters(unit.parameters_type):
-        plain = plain_type(types.type_info(fields[each.name].type))
+    for declared_parameter in declared_parameters(unit.parameters_type):
+        plain = plain_type(types.type_info(fields[declared_parameter.name].type))
         bounds = {name: getattr(plain, name, None) for name in _BOUNDS}
-        fixed = {"default": msgspec.to_builtins(each.default), "regex": each.regex}
-        declared = {"name": each.name, "type": each.type, **fixed, **bounds}
+        fixed = {
+            "default": msgspec.to_builtins(declared_parameter.default),
+            "regex": declared_parameter.regex,
+        }
+        declared = {
+            "name": declared_parameter.name,
+            "type": declared_parameter.type,
+            **fixed,
+            **bounds,
+        }
         found.append(msgspec.convert(declared, OwnParameter))
     return found
 

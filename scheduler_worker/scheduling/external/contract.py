@@ -156,12 +156,12 @@ def _checked(declared: _Declared) -> OwnForm | None:
         raise ValueError(f"{declared.name}.host_facts: there is no {cut(unknown[0])!r}")
     if len(form.parameters) > _MOST_PARAMETERS:
         raise ValueError(f"{declared.name} declares more than {_MOST_PARAMETERS} parameters")
-    for each in form.parameters:
+    for parameter in form.parameters:
         try:
-            re.compile(each.regex or "")
+            re.compile(parameter.regex or "")
         except re.error as error:
-            where = f"{declared.name}, parameter {each.name}"
-            raise ValueError(f"{where}: {cut(each.regex or '')!r}: {error}") from None
+            where = f"{declared.name}, parameter {parameter.name}"
+            raise ValueError(f"{where}: {cut(parameter.regex or '')!r}: {error}") from None
     return form
 
 

@@ -20,7 +20,7 @@ from scheduler_worker.model.hosts import Hosts, HostState
 Facts = Mapping[str, Sequence[Any]]
 """Name of a fact -> its value of each host, in row order."""
 
-_DTYPES = {each.name: each.dtype for each in COLUMNS if each.dtype != "O"}
+_DTYPES = {column.name: column.dtype for column in COLUMNS if column.dtype != "O"}
 _OF_ROWS: Mapping[str, Any] = MappingProxyType(
     {
         **dict.fromkeys(("uuid", "host", "nodename", "cluster", "cell_uuid", "host_ip"), list),
@@ -43,7 +43,7 @@ def facts_of(hosts: Hosts, names: Collection[str]) -> dict[str, list[Any]]:
     found = {name: hosts.column(name).tolist() for name in names if name in _DTYPES}
     of_rows = [name for name in names if name not in _DTYPES]
     states = list(hosts.states()) if of_rows else []
-    return {**found, **{name: [getattr(each, name) for each in states] for name in of_rows}}
+    return {**found, **{name: [getattr(state, name) for state in states] for name in of_rows}}
 
 
 class CagedHosts(Hosts):
@@ -85,7 +85,7 @@ class CagedHosts(Hosts):
         if not self._states:
             columns = [self._facts[name] for name in self._facts]
             values = zip(*columns, strict=True) if columns else ((),) * self._number
-            self._states = [_CagedHost(self, self._facts, each) for each in values]
+            self._states = [_CagedHost(self, self._facts, value) for value in values]
         return iter(self._states if rows is None else [self._states[row] for row in rows])
 
     def take(self, rows: Rows) -> Hosts:

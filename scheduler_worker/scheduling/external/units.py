@@ -206,7 +206,7 @@ class ExternalBalance(ExternalUnit, Balance):
             (host.name for host in hosts for each in host.vms if each.id == vm and each.can_move),
             None,
         )
-        targets = tuple(each for each in destinations if each != source)
+        targets = tuple(destination for destination in destinations if destination != source)
         if source is None or not targets or vm in memory.moves:
             why = f"{self.plugin.name} proposes VM {vm}, which cannot move there now"
             return BalancePlan(nothing_because=why, memory=memory)
@@ -273,14 +273,14 @@ def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
     """The same names, types, bounds and defaults as in the cage, which checks them once more."""
     found: list[tuple[str, Any, Any]] = []
     annotated: Any = Annotated
-    for each in form.parameters:
+    for parameter in form.parameters:
         limits: dict[str, Any] = {
-            name: value for name in _LIMITS if (value := getattr(each, name)) is not None
+            name: value for name in _LIMITS if (value := getattr(parameter, name)) is not None
         }
-        if each.regex is not None:
-            limits["pattern"] = each.regex
-        kind = annotated[_TYPES[each.type], msgspec.Meta(**limits)]
-        found.append((each.name, kind | None, each.default))
+        if parameter.regex is not None:
+            limits["pattern"] = parameter.regex
+        kind = annotated[_TYPES[parameter.type], msgspec.Meta(**limits)]
+        found.append((parameter.name, kind | None, parameter.default))
     return found
 
 

@@ -129,8 +129,8 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
     def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
         tenants = {
             tenant
-            for each in aggregates
-            for key, text in each.metadata.items()
+            for aggregate in aggregates
+            for key, text in aggregate.metadata.items()
             if key.startswith(TENANT)
             for tenant in split_values(text)
         }

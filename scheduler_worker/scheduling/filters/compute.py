@@ -169,5 +169,5 @@ class MetricsFilter(FactFilter):
         return self._names
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        missing = asked - {str(each.get("name")) for each in host.metrics}
+        missing = asked - {str(metric.get("name")) for metric in host.metrics}
         return f"does not report {', '.join(sorted(missing))}" if missing else None

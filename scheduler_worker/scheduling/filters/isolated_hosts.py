@@ -102,7 +102,7 @@ class RetryFilter(Filter):
 
 def _tried(spec: RequestSpec) -> frozenset[tuple[str | None, str | None]]:
     hosts = spec.retry.hosts if spec.retry else ()
-    return frozenset((each.host, each.hypervisor_hostname) for each in hosts)
+    return frozenset((host.host, host.hypervisor_hostname) for host in hosts)
 
 
 class AllHostsFilter(Filter):

@@ -56,7 +56,7 @@ Operator = Callable[[Sequence[Value]], Value]
 def _compares(test: Callable[[Value, Value], bool]) -> Operator:
     def compare(values: Sequence[Value]) -> bool:
         results = [
-            test(values[0], each) for each in values[1:]
+            test(values[0], value) for value in values[1:]
         ]  # all of them: each may have no order
         return bool(results) and all(results)
 
@@ -70,7 +70,7 @@ _OPERATORS: dict[str, Operator] = {
     "<=": _compares(operator.le),
     ">=": _compares(operator.ge),
     "in": lambda values: len(values) > 1 and values[0] in values[1:],
-    "not": lambda values: [not each for each in values],
+    "not": lambda values: [not value for value in values],
     "or": any,
     "and": all,
 }

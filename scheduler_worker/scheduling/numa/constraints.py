@@ -168,10 +168,12 @@ class _Asked:
         self.count = flavor.vcpus
         resources, traits = parsed(flavor.extra_specs)
         self.amounts = {
-            name: sum(each.get(name, 0) for suffix, each in resources.items() if _counts(suffix))
+            name: sum(
+                resource.get(name, 0) for suffix, resource in resources.items() if _counts(suffix)
+            )
             for name in ("VCPU", "PCPU")
         }
-        found = [each.get(HYPERTHREADING) for suffix, each in traits.items() if _counts(suffix)]
+        found = [trait.get(HYPERTHREADING) for suffix, trait in traits.items() if _counts(suffix)]
         listed = properties.get("traits_required")
         by_image = isinstance(listed, (list, tuple)) and HYPERTHREADING in listed
         self.hyperthreading = next(filter(None, found), "required" if by_image else None)
@@ -210,7 +212,7 @@ class _Asked:
         """The field that the thread policy is from."""
         if self.flavor("cpu_thread_policy") or self.image("cpu_thread_policy"):
             return self.wrong("cpu_thread_policy", "").field
-        of_flavor = any(HYPERTHREADING in each for each in self._extra_specs)
+        of_flavor = any(HYPERTHREADING in extra_spec for extra_spec in self._extra_specs)
         names = f"flavor.extra_specs.trait:{HYPERTHREADING}", "image.properties.traits_required"
         return f"spec_obj.{names[not of_flavor]}"
 

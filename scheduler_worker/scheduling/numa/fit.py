@@ -50,7 +50,7 @@ class Matching:
         other = owners.get(place)
         if other == item:
             return owners
-        moved = {at: each for at, each in owners.items() if each != item} | {place: item}
+        moved = {at: owner for at, owner in owners.items() if owner != item} | {place: item}
         if other is None or self._placed(moved, other, item, {place}):
             return moved
         return None
@@ -119,22 +119,24 @@ class Near:
         return (
             tuple(places >> place & 1 for places in self._networks),
             cell.id if cell.id in self._nodes else None,
-            cell.socket if any(each.numa_policy == "socket" for each in self._devices) else None,
+            cell.socket
+            if any(device.numa_policy == "socket" for device in self._devices)
+            else None,
         )
 
     @cached_property
     def _nodes(self) -> set[int | None]:
         """Those with devices that match."""
         pools = self._pools
-        return {pool.numa_node for each in self._devices for pool in matched(each, pools)}
+        return {pool.numa_node for device in self._devices for pool in matched(device, pools)}
 
     @cached_property
     def _needs(self) -> list[_Need]:
         """Of the requested devices; equal requests are added."""
         counts: dict[PCIRequest, int] = {}
-        for each in self._devices:
-            alike = msgspec.structs.replace(each, count=0, providers=())
-            counts[alike] = counts.get(alike, 0) + each.count
+        for device in self._devices:
+            alike = msgspec.structs.replace(device, count=0, providers=())
+            counts[alike] = counts.get(alike, 0) + device.count
         return [self._need(*alike) for alike in counts.items()]
 
     def _need(self, request: PCIRequest, count: int) -> _Need:

@@ -28,7 +28,11 @@ _RULES = {
 
 def vm_groups(spec: RequestSpec) -> tuple[AffinityGroup, ...]:
     """The groups that tie the VM to other VMs, or keep it apart from them."""
-    groups = [each for each in spec.machine.affinity_groups if each.vms_rule != "disabled"]
+    groups = [
+        affinity_group
+        for affinity_group in spec.machine.affinity_groups
+        if affinity_group.vms_rule != "disabled"
+    ]
     if (group := _server_group(spec.instance_group)) is not None:
         groups.append(group)
     return tuple(groups)
@@ -102,11 +106,11 @@ class VmAffinityFilter(Filter):
     of_one_request = True
 
     def applies(self, spec: RequestSpec) -> bool:
-        return any(each.vms_enforcing for each in vm_groups(spec))
+        return any(vm_group.vms_enforcing for vm_group in vm_groups(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        groups = (each for each in vm_groups(spec) if each.vms_enforcing)
-        return _none_broken(hosts, (_breaks(hosts, spec, each) for each in groups))
+        groups = (vm_group for vm_group in vm_groups(spec) if vm_group.vms_enforcing)
+        return _none_broken(hosts, (_breaks(hosts, spec, group) for group in groups))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         there = host_state.instances.keys()
@@ -136,7 +140,7 @@ class VmToHostsFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         groups = _host_groups(spec, enforcing=True)
-        return _none_broken(hosts, (_breaks_hosts(hosts, each) for each in groups))
+        return _none_broken(hosts, (_breaks_hosts(hosts, group) for group in groups))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         for group in _host_groups(spec, enforcing=True):
@@ -208,5 +212,5 @@ class VmToHostsWeight(Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         groups = _host_groups(spec, enforcing=False)
-        broken = ((each, _breaks_hosts(hosts, each)) for each in groups)
+        broken = ((group, _breaks_hosts(hosts, group)) for group in groups)
         return better_ranks(_broken_keys(broken, len(hosts)))

@@ -30,12 +30,12 @@ from scheduler_worker.scheduling.plugin import Balance
 
 def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
     """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
-    empty = [each for each in hosts if _is_empty(each)]
-    resting = [each for each in hosts if _was_put(each, "maintenance") and not _is_excluded(each)]
+    empty = [host for host in hosts if _is_empty(host)]
+    resting = [host for host in hosts if _was_put(host, "maintenance") and not _is_excluded(host)]
     healthy = [each for each in resting if each.power.is_healthy]
     why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
     if len(empty) < reserve:
-        off = [each for each in hosts if _was_put(each, "down") and each.power.is_healthy]
+        off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
         found = (each for each in resting + off if each.state != "disabled")
         return next((PowerAction(host=each.name, to="up", reason=why) for each in found), None)
     if healthy and (len(empty) == reserve or len(healthy) > 1):

@@ -201,7 +201,7 @@ class UpgradeWeight(Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         systems = [each for (each,) in _systems(hosts)]
-        known = [each for each in systems if each is not None]
+        known = [system for system in systems if system is not None]
         if spec.machine.run_on is not None:
             source = _source(hosts, spec)
             baseline = None if source is None else _systems(source)[0][0]
@@ -211,7 +211,7 @@ class UpgradeWeight(Weigher):
         if baseline is None:
             return np.zeros(len(hosts))
         starts = spec.machine.run_on is None
-        scores = (_system_score(each, baseline, starts=starts) for each in systems)
+        scores = (_system_score(system, baseline, starts=starts) for system in systems)
         return np.fromiter(scores, "f8", len(hosts))
 
 

@@ -35,7 +35,7 @@ class NumaFilter(Filter):
     reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
-        return any(each.host_nodes for each in spec.machine.numa_nodes) or (
+        return any(numa_node.host_nodes for numa_node in spec.machine.numa_nodes) or (
             spec.machine.pinning == "resize_and_pin"
         )
 
@@ -64,7 +64,7 @@ class NumaFilter(Filter):
 def _carries(virt: VirtHost, nodes: Sequence[VirtualNumaNode], size_kb: int | None) -> bool | None:
     if not virt.numa_support:
         return False
-    pinned = [each for each in nodes if each.host_nodes and each.mode != "preferred"]
+    pinned = [node for node in nodes if node.host_nodes and node.mode != "preferred"]
     return carries(pinned, virt.numa_nodes, size_kb)
 
 
@@ -80,9 +80,9 @@ def carries(
     of them.
     """
     left = {
-        each.index: _room(each, size_kb)
-        for each in host_nodes
-        if not pinned_cpus or pinned_cpus & set(each.cpus)
+        host_node.index: _room(host_node, size_kb)
+        for host_node in host_nodes
+        if not pinned_cpus or pinned_cpus & set(host_node.cpus)
     }
     return _Search(nodes, left).place(0)
 
@@ -122,7 +122,7 @@ class _Search:
     def _has_room(self, nodes: Sequence[VirtualNumaNode]) -> bool:
         """Whether there may be room: by the sum of memory, and by the smallest node."""
         least, rooms = nodes[-1].memory_mb, self._left.values()
-        if sum(each.memory_mb for each in nodes) > sum(rooms):
+        if sum(node.memory_mb for node in nodes) > sum(rooms):
             return False
         return not least or len(nodes) <= sum(room // least for room in rooms)
 

@@ -138,11 +138,11 @@ def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
         yield "member_of", _any_of(some)
     forbidden = set(needs.forbidden_aggregates)
     if needs.traits is not None:
-        allowed = {f"trait:{each}" for each in needs.traits}
+        allowed = {f"trait:{trait}" for trait in needs.traits}
         forbidden.update(
-            each.uuid
-            for each in aggregates
-            for key, value in each.metadata.items()
+            aggregate.uuid
+            for aggregate in aggregates
+            for key, value in aggregate.metadata.items()
             if value == "required" and key.startswith("trait:") and key not in allowed
         )
     if forbidden:
@@ -152,14 +152,14 @@ def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
 def _by_metadata(needs: Needs, aggregates: Sequence[Aggregate]) -> Iterator[set[str]]:
     """The aggregates of the zone and those of the tenant, if there are some."""
     in_zone = {
-        each.uuid
-        for each in aggregates
-        if needs.zone is not None and each.metadata.get(AVAILABILITY_ZONE) == needs.zone
+        aggregate.uuid
+        for aggregate in aggregates
+        if needs.zone is not None and aggregate.metadata.get(AVAILABILITY_ZONE) == needs.zone
     }
     of_tenant = {
-        each.uuid
-        for each in aggregates
-        for key, value in each.metadata.items()
+        aggregate.uuid
+        for aggregate in aggregates
+        for key, value in aggregate.metadata.items()
         if needs.tenant is not None and key.startswith(TENANT) and value == needs.tenant
     }
     yield from filter(None, (in_zone, of_tenant))
@@ -192,10 +192,10 @@ def by_root(
     """The candidates of each host: those with a provider of its tree that does not share."""
     found: dict[str, list[AllocationCandidate]] = {}
     of_flavor = _resources(needs, unpinned=unpinned)
-    for each in answer.requests:
-        known = {uuid: answer.summaries[uuid] for uuid in each.held if uuid in answer.summaries}
+    for request in answer.requests:
+        known = {uuid: answer.summaries[uuid] for uuid in request.held if uuid in answer.summaries}
         own = {one.root for one in known.values() if not one.shares}
-        candidate = AllocationCandidate(uses=_uses(needs, of_flavor, each), unpinned=unpinned)
+        candidate = AllocationCandidate(uses=_uses(needs, of_flavor, request), unpinned=unpinned)
         for root in own or {one.root for one in known.values()}:
             found.setdefault(root, []).append(candidate)
     return {root: tuple(some) for root, some in found.items()}

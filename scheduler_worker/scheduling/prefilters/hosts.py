@@ -47,8 +47,8 @@ def could_give(hosts: Hosts, resource_class: str, amount: int) -> Mask:
         ("could give", resource_class, amount),
         lambda host: any(
             name == resource_class and inventory.allows(amount)
-            for each in host.provider_tree.providers
-            for name, inventory in each.inventories
+            for provider in host.provider_tree.providers
+            for name, inventory in provider.inventories
         ),
         "?",
     )
@@ -130,7 +130,7 @@ def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
 
 @lru_cache(maxsize=16_384)
 def _is_below_root(providers: Providers, resource_class: str) -> bool:
-    root, *below = (dict(each.inventories) for each in providers)
+    root, *below = (dict(provider.inventories) for provider in providers)
     return resource_class not in root and any(resource_class in each for each in below)
 
 
@@ -166,14 +166,14 @@ def has_network(hosts: Hosts, network: str) -> Mask:
 def is_member(hosts: Hosts, uuids: Uuids) -> Mask:
     """Which hosts are in one of these aggregates."""
     return hosts.by_aggregates().spread(
-        lambda aggregates: not uuids.isdisjoint(each.uuid for each in aggregates)
+        lambda aggregates: not uuids.isdisjoint(aggregate.uuid for aggregate in aggregates)
     )
 
 
 def memberships(hosts: Hosts) -> list[Uuids]:
     """Uuids of the aggregates that each host is in."""
     numbers, members = hosts.by_aggregates()
-    found = [frozenset(each.uuid for each in aggregates) for aggregates in members]
+    found = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
     return [found[number] for number in numbers.tolist()]
 
 
@@ -198,7 +198,7 @@ def names_tenant(items: MetadataItems, tenant: str) -> bool:
 
 def is_isolated(hosts: Hosts, traits: frozenset[str]) -> Mask:
     """Which hosts are in an aggregate that requires a trait beyond these."""
-    allowed = frozenset(f"trait:{each}" for each in traits)
+    allowed = frozenset(f"trait:{trait}" for trait in traits)
     return hosts.by_aggregates().spread(
         lambda aggregates: any(
             value == "required" and key.startswith("trait:") and key not in allowed
@@ -209,4 +209,4 @@ def is_isolated(hosts: Hosts, traits: frozenset[str]) -> Mask:
 
 def items_of(aggregates: Iterable[Aggregate]) -> MetadataItems:
     """Every metadata key and value of the aggregates."""
-    return frozenset(item for each in aggregates for item in each.metadata.items())
+    return frozenset(item for aggregate in aggregates for item in aggregate.metadata.items())

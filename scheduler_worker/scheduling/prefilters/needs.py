@@ -150,7 +150,7 @@ def _amounts(resources: Iterable[tuple[str, int]]) -> Resources:
 
 
 def _with_value(traits: Mapping[str, str], value: str) -> frozenset[str]:
-    return frozenset(name for name, each in traits.items() if each == value)
+    return frozenset(name for name, trait in traits.items() if trait == value)
 
 
 def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
@@ -200,7 +200,7 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asks_for_flavor_classes(self) -> bool:
         """Whether a group asks for CPUs, memory or disk."""
-        return any(name in FLAVOR_CLASSES for each in self.groups for name, _ in each.resources)
+        return any(name in FLAVOR_CLASSES for group in self.groups for name, _ in group.resources)
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +261,10 @@ def needs_of(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
 
 def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
     flavor, suffixed = flavor_groups(spec)
-    asked = [requested_group(each, at) for at, each in enumerate(spec.requested_resources or ())]
+    asked = [
+        requested_group(requested_resource, at)
+        for at, requested_resource in enumerate(spec.requested_resources or ())
+    ]
     devices = _device_requests(spec)
     groups = (flavor, *suffixed, *(each for each in asked if not each.name.startswith(devices)))
     _check_names(asked, {each.name for each in suffixed})
@@ -334,7 +337,7 @@ def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
     if not spec.pci_requests or not pci_requests(spec):
         return ()
     requests = spec.pci_requests["requests"]
-    return tuple(f"{each['request_id']}-" for each in requests if each.get("request_id"))
+    return tuple(f"{request['request_id']}-" for request in requests if request.get("request_id"))
 
 
 def _uuids(text: str) -> frozenset[str]:
@@ -342,4 +345,8 @@ def _uuids(text: str) -> frozenset[str]:
 
 
 def _networks(spec: RequestSpec) -> list[str]:
-    return [each.network_id for each in spec.requested_networks if each.network_id]
+    return [
+        requested_network.network_id
+        for requested_network in spec.requested_networks
+        if requested_network.network_id
+    ]

@@ -225,7 +225,10 @@ class _Rooms:
 
     def fitting(self, host: HostState) -> AllocationCandidate | None:
         """The first one that has room."""
-        return next((each for each in self.candidates(host) if self._has_room(host, each)), None)
+        return next(
+            (candidate for candidate in self.candidates(host) if self._has_room(host, candidate)),
+            None,
+        )
 
     def left(self, host: HostState, provider: str, name: str) -> int:
         """What is left of a class at a provider, as the host knows it, or as Placement said."""
@@ -262,9 +265,9 @@ class _Rooms:
         found = self._reserved.get(provider)
         if found is None:
             total: Counter[str] = Counter()
-            for each in self._hosts.reservations_of_provider(provider):
-                if each.id not in self._answer.allocated:
-                    for use in each.resources.providers:
+            for reservation in self._hosts.reservations_of_provider(provider):
+                if reservation.id not in self._answer.allocated:
+                    for use in reservation.resources.providers:
                         if use.provider == provider:
                             total.update(use.resources)
             for other in self._answer.reserved:
@@ -277,13 +280,13 @@ class _Rooms:
 def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
     """What neither the host nor those that share with it have, as far as that is known."""
     tree = host.provider_tree
-    own = frozenset(each.uuid for each in host.aggregates).union(
-        *(each.aggregates for each in tree.providers)
+    own = frozenset(aggregate.uuid for aggregate in host.aggregates).union(
+        *(provider.aggregates for provider in tree.providers)
     )
     with_it = [each for each in sharing if not own.isdisjoint(each.aggregates)]
     amounts = [*needs.amounts, *(item for group in needs.groups for item in group.resources)]
     for name, amount in amounts:
-        if any(each.has(name, amount) for each in tree.providers[ROOT + 1 :]):
+        if any(provider.has(name, amount) for provider in tree.providers[ROOT + 1 :]):
             continue
         inventories = facts.inventories_of(host)
         if name in inventories:
@@ -291,10 +294,10 @@ def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) 
             if left >= amount and inventories[name].allows(amount):
                 continue
         pools = [each for each in with_it if name in each.inventories]
-        if any(_left_of(each, name) >= amount for each in pools):
+        if any(_left_of(pool, name) >= amount for pool in pools):
             continue
         if pools:
-            yield f"needs {amount} {name}; {', '.join(_described(each, name) for each in pools)}"
+            yield f"needs {amount} {name}; {', '.join(_described(pool, name) for pool in pools)}"
         elif name not in inventories:
             yield f"needs {amount} {name}; it has none, and none is known to be shared with it"
 
@@ -486,6 +489,6 @@ class ResourceProviders(Filter):
 
 def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
     """The aggregates that all providers of each host inherit; empty where no group needs them."""
-    if any(each.member_of or each.forbidden_aggregates for each in supply.groups):
+    if any(group.member_of or group.forbidden_aggregates for group in supply.groups):
         return facts.memberships(hosts)
     return [frozenset()] * len(hosts)

@@ -98,7 +98,7 @@ class MetricsWeigher(Weigher):
 
     def _sum(self, host: HostState) -> float:
         """The raw score of one host; NaN: a required metric is missing."""
-        found = {str(each.get("name")): metric_value(each) for each in host.metrics}
+        found = {str(metric.get("name")): metric_value(metric) for metric in host.metrics}
         total = 0.0
         for name, ratio in self._ratios:
             if name in found:
@@ -110,7 +110,7 @@ class MetricsWeigher(Weigher):
         return total
 
     def _not_found(self, host: HostState) -> ComputeHostMetricNotFound:
-        names = {str(each.get("name")) for each in host.metrics}
+        names = {str(metric.get("name")) for metric in host.metrics}
         missing = next(name for name, _ in self._ratios if name not in names)
         return ComputeHostMetricNotFound(host.host, host.nodename, missing)
 

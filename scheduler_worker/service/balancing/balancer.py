@@ -84,7 +84,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
     def not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that leads."""
         self._observer.level(events.UNPROTECTED, 0, cluster)
-        self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
+        self._hosts = {name: host for name, host in self._hosts.items() if name != cluster}
 
     def run_cluster(self, cluster: str, lead: Leadership) -> tuple[Round | None, Round | None]:
         """Count the hosts and run one round; returns the last round, and this."""
@@ -167,13 +167,13 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         """
         leaders = dict(self._last_rounds.leaders)
         clusters = {
-            each.scope: {
-                "turn": msgspec.to_builtins(leaders.get(each.scope)),
-                "ledger": msgspec.to_builtins(each.ledger),
-                "power": msgspec.to_builtins(each.power),
-                "last_round": _described(self._last_rounds.last_round(each.scope)),
+            cluster.scope: {
+                "turn": msgspec.to_builtins(leaders.get(cluster.scope)),
+                "ledger": msgspec.to_builtins(cluster.ledger),
+                "power": msgspec.to_builtins(cluster.power),
+                "last_round": _described(self._last_rounds.last_round(cluster.scope)),
             }
-            for each in self._fleet.clusters()
+            for cluster in self._fleet.clusters()
         }
         return {"balancer": self.worker, "clusters": clusters}
 

@@ -177,7 +177,9 @@ def why_not_now(replica: ClusterReplica, proposed: PowerAction) -> str | None:
         return "it is in another state meanwhile"
     if proposed.to == "up":
         return None
-    reserved = [each for node in nodes for each in table.reservations_of_host(node.uuid)]
+    reserved = [
+        reservation for node in nodes for reservation in table.reservations_of_host(node.uuid)
+    ]
     running = [vm.id for node in nodes if node.virt for vm in node.virt.vms]
     occupants: Collection[str] = (
         *running,

@@ -152,7 +152,7 @@ class ClusterRounds:
         elif hosts != known:
             LOG.info(
                 "Balancing %s: of %d hosts that are up none has highly available VMs without room "
-                "on others", self._cluster, sum(each.state == "up" for each in found.load.hosts),
+                "on others", self._cluster, sum(host.state == "up" for host in found.load.hosts),
             )  # fmt: skip
         return structs.replace(made, unprotected_hosts=hosts, protection_checked_at_s=checked_at_s)
 

@@ -100,10 +100,10 @@ class KeptDecisions:
         """All records with their details, the newest first; one whose details are gone has none."""
         while True:
             page = self.page(query, MAX_LIMIT)
-            stored = self.stored_details([each.id for each in page.decisions])
-            for each, some in zip(page.decisions, stored, strict=True):
+            stored = self.stored_details([decision.id for decision in page.decisions])
+            for decision, some in zip(page.decisions, stored, strict=True):
                 details = None if some is None else Details.decoded(some)
-                yield each._replace(details=details)
+                yield decision._replace(details=details)
             if page.next is None:
                 return
             query = structs.replace(query, before=page.next)

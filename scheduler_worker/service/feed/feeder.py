@@ -133,8 +133,8 @@ class Feeder(Periodic):
                 if self.is_leader():
                     self._take_outline(found, self._clock.monotonic_s())
         with self._guard:
-            parts = [each for each in self._parts.values() if not each.progress.problem]
-        looks = [self._threads.submit(partial(each.run, anew=True)) for each in parts]
+            parts = [part for part in self._parts.values() if not part.progress.problem]
+        looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
         wait(looks, timeout=self._settings.look_timeout_s)
 
     def unready(self) -> str | None:
@@ -162,8 +162,8 @@ class Feeder(Periodic):
             return None
         if state.problem:
             return "Nova's API database cannot be read, so that no hosts are known"
-        hosts = sum(each.hosts for each in state.parts.values())
-        left = sum(each.left for each in state.parts.values())
+        hosts = sum(part.hosts for part in state.parts.values())
+        left = sum(part.left for part in state.parts.values())
         if hosts and not left:
             return f"What the {hosts} hosts have in Placement is still being read; try again"
         return f"The hosts are still being read: {hosts - left} of {hosts} are known; try again"
@@ -173,7 +173,7 @@ class Feeder(Periodic):
         state = self.records.state
         return {"us": self._name} if state is None else {
             "us": self._name, **structs.asdict(state),
-            "parts": {key: structs.asdict(each) for key, each in state.parts.items()},
+            "parts": {key: structs.asdict(part) for key, part in state.parts.items()},
         }  # fmt: skip
 
     def parts(self) -> list[tuple[PartProgress, float | None]]:
@@ -251,7 +251,7 @@ class Feeder(Periodic):
             # A worker that has just taken over reads everything once; what is known stays known.
             is_complete = state.is_complete or self._is_complete()
         else:
-            synced_s = max((each.synced_at_s for each in state.parts.values()), default=0.0)
+            synced_s = max((part.synced_at_s for part in state.parts.values()), default=0.0)
             is_recent = self._now_s() - synced_s <= self._settings.silent_after_s
             is_complete = state.is_complete and is_recent
         if is_complete != state.is_complete or self._problem != state.problem:
@@ -261,7 +261,7 @@ class Feeder(Periodic):
 
     def _is_complete(self) -> bool:
         """Whether all hosts are known, and none would be judged without providers that it has."""
-        if not all(each.is_settled for each in self._parts.values()):
+        if not all(part.is_settled for part in self._parts.values()):
             return False
         providers = self._deps.providers
         return providers is None or (
@@ -308,7 +308,7 @@ class Feeder(Periodic):
         fleet.refresh_globals()
         with fleet.globals.lock:
             known = dict(fleet.globals.aggregates)
-        found = {each.id: each for each in outline.aggregates}
+        found = {aggregate.id: aggregate for aggregate in outline.aggregates}
         if changed := [each for key, each in found.items() if known.get(key) != each]:
             inventory.update_aggregates(changed)
         for gone in known.keys() - found.keys():
@@ -330,7 +330,7 @@ class Feeder(Periodic):
 
     def _remove_unmapped(self, outline: Outline) -> None:
         """Remove the hosts of cells that were disabled or deleted."""
-        parts = {each.id for each in outline.parts}
+        parts = {part.id for part in outline.parts}
         gone = [each for each in watched(self._deps.fleet) if each.cell_uuid not in parts]
         if gone:
             remove(self._deps.inventory, gone)
@@ -369,7 +369,7 @@ class Feeder(Periodic):
         """Write the leadership with the parts' progress; False if another worker was first."""
         with self.records.lock:
             before = self.records.state
-            parts = {key: each.progress for key, each in self._parts.items()}
+            parts = {key: part.progress for key, part in self._parts.items()}
             if self._outline is None and before is not None:
                 parts = before.parts
             if is_complete is None:
@@ -387,14 +387,14 @@ class Feeder(Periodic):
         """Say that the lead was lost, if it was, and what may be done."""
         if self._held_until_s == float("-inf"):
             return
-        parts = [each.progress for each in self._parts.values()]
-        hosts = sum(each.hosts for each in parts)
+        parts = [part.progress for part in self._parts.values()]
+        hosts = sum(part.hosts for part in parts)
         LOG.warning(
             "This worker's turn to feed lapsed, for its round came after more than %.0f s; %s "
             "feeds meanwhile. %d of %d hosts are read, and reading goes on from there. Give the "
             "workers more CPU, or raise [nova_feed] interval on all of them",
             lapse_s(self._settings.interval_s), successor,
-            hosts - sum(each.left for each in parts), hosts,
+            hosts - sum(part.left for part in parts), hosts,
         )  # fmt: skip
 
     def _keep(self) -> None:

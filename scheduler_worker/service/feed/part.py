@@ -354,7 +354,7 @@ class PartFeed:
             for reading in readings:
                 self._complain(reading.host, reading.problems)
             reports = [
-                self._prepared(each, fed) for reading in readings for each in reading.reports
+                self._prepared(report, fed) for reading in readings for report in reading.reports
             ]
             self._store(self._deps.inventory.news(reports))
             self._pending.difference_update(chunk)
@@ -390,7 +390,7 @@ class PartFeed:
         return structs.replace(prepared, resource_providers=list(tree), disk_available_least=None)
 
     def _remove_gone(self, census: Census) -> None:
-        present = {each.uuid for each in census.nodes if each.host and self._owns(each.host)}
+        present = {node.uuid for node in census.nodes if node.host and self._owns(node.host)}
         gone = [each for uuid, each in self._fed().items() if uuid not in present]
         if gone:
             self._check_lead()
@@ -487,11 +487,11 @@ def end_unexpected(
     for replica in deps.fleet.clusters():
         with replica.lock:
             found = [
-                each
-                for each in replica.reservations.values()
-                if each.instance_uuid in settled
-                and settled[each.instance_uuid] != each.host
-                and each.created_at_s < before_s
+                reservation
+                for reservation in replica.reservations.values()
+                if reservation.instance_uuid in settled
+                and settled[reservation.instance_uuid] != reservation.host
+                and reservation.created_at_s < before_s
             ]
         for each in found:
             # One that changed or moved meanwhile is seen again: rows are read for some seconds.

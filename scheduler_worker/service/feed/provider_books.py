@@ -121,7 +121,7 @@ class ProviderBooks:
         facts, usage = self._facts.get(provider), self._usage.get(provider)
         if facts is None or usage is None or set(facts.traits) != set(found.traits):
             return False
-        known = {name: each.capacity for name, each in facts.inventories.items()}
+        known = {name: inventory.capacity for name, inventory in facts.inventories.items()}
         return all(
             capacity - found.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
             for name, capacity in found.capacity.items()
@@ -130,7 +130,7 @@ class ProviderBooks:
     def aggregates_of(self, root: str) -> set[str]:
         """The aggregates that the providers of a tree are known to be in."""
         facts = filter(None, map(self._facts.get, self.tree_of(root)))
-        return {uuid for each in facts for uuid in each.aggregates}
+        return {uuid for fact in facts for uuid in fact.aggregates}
 
     def of_another_time(self, providers: Iterable[str]) -> list[str]:
         """Those of these providers whose facts are not as of when their use was read."""

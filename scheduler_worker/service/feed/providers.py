@@ -219,7 +219,9 @@ class ProviderFeed(Periodic):
             root
             for root, record in hosts.items()
             if books.tree_of(root)
-            and not books.is_current(root, [each.uuid for each in record.resource_providers])
+            and not books.is_current(
+                root, [resource_provider.uuid for resource_provider in record.resource_providers]
+            )
         ]
         self._rough = {root: None for root in outdated if books.is_rough(root)}
         self._changed |= {root: None for root in outdated if root not in self._rough}
@@ -249,9 +251,9 @@ class ProviderFeed(Periodic):
                     if is_fewer:
                         self._left.add(uuid)
                 overdue_s = replica.table.now_s - settle_s
-                for each in replica.reservations.values():
-                    if each.created_at_s <= overdue_s and each.host_uuid in hosts:
-                        self._due_s.setdefault(each.host_uuid, now_s + settle_s)
+                for reservation in replica.reservations.values():
+                    if reservation.created_at_s <= overdue_s and reservation.host_uuid in hosts:
+                        self._due_s.setdefault(reservation.host_uuid, now_s + settle_s)
         for uuid in self._instances.keys() - hosts.keys():
             del self._instances[uuid]
 
@@ -313,11 +315,11 @@ class ProviderFeed(Periodic):
         hosts: dict[str, HostRecord] = {}
         for replica in self._fleet.clusters():
             with replica.lock:
-                hosts |= {each.uuid: each for each in replica.table.records}
+                hosts |= {record.uuid: record for record in replica.table.records}
         return hosts
 
     def _roots_of(self, providers: Iterable[str]) -> set[str]:
-        roots = {each: self._books.root_of(each) for each in providers}
+        roots = {provider: self._books.root_of(provider) for provider in providers}
         unknown = [each for each, root in roots.items() if root is None]
         trees = self._reader.trees(unknown) if unknown else {}
         found = {tree[0].root_provider_uuid for tree in trees.values() if tree}

@@ -85,9 +85,9 @@ class ServiceCheck:
         Raises SourceUnavailable, Conflict, StateUnavailable.
         """
         fed = [
-            each
-            for each in self._fleet.records_of(host_uuids)
-            if is_watched(each) and each.cell_uuid == part_id
+            record
+            for record in self._fleet.records_of(host_uuids)
+            if is_watched(record) and record.cell_uuid == part_id
         ]
         if not fed:
             return {}

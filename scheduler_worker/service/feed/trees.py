@@ -86,7 +86,7 @@ class HostTrees:
 
 def now_s(fleet: Fleet) -> float:
     """The store's clock a moment ago: of several stores the one that is behind."""
-    return min((each.table.now_s for each in fleet.clusters()), default=0.0)
+    return min((cluster.table.now_s for cluster in fleet.clusters()), default=0.0)
 
 
 def _report(record: HostRecord, tree: Tree) -> HostReport:
@@ -124,7 +124,9 @@ class Verifier:
         self, roots: Collection[str], traits: Collection[str] | None = None
     ) -> Mapping[str, Tree]:
         """Implements the port ``ProviderTrees``."""
-        before = {each.uuid: each.resource_providers for each in self._fleet.records_of(roots)}
+        before = {
+            record.uuid: record.resource_providers for record in self._fleet.records_of(roots)
+        }
         doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
         found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
         return before | {root: found.get(root, ()) for root in doubtful}
@@ -139,18 +141,18 @@ class Verifier:
         return [
             root
             for root, known_traits in known.items()
-            if any((each in known_traits) != (root in owners[each]) for each in traits)
+            if any((trait in known_traits) != (root in owners[trait]) for trait in traits)
         ]
 
     def _owners(self, traits: Collection[str], hosts: Sequence[str]) -> dict[str, set[str]]:
         """Which of the hosts, and perhaps which others, have each trait."""
-        hosts_known = sum(len(each.table) for each in self._fleet.clusters())
+        hosts_known = sum(len(cluster.table) for cluster in self._fleet.clusters())
         if len(traits) < len(hosts) and hosts_known <= _MOST_LISTED:
             with contextlib.suppress(PlacementRefused):  # there may be no such trait
-                return {each: {one.uuid for one in self._reader.having(each)} for each in traits}
+                return {trait: {one.uuid for one in self._reader.having(trait)} for trait in traits}
         found = self._reader.traits(hosts, aggregates=False)
         return {
-            each: {uuid for uuid, one in found.items() if each in one.traits} for each in traits
+            trait: {uuid for uuid, one in found.items() if trait in one.traits} for trait in traits
         }
 
     def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:

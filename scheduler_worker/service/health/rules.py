@@ -86,7 +86,7 @@ class ReportedWorkers:
         with self._reports.lock:
             now_s = self._reports.refresh(self._store).now_s
             reports = dict(self._reports.reports)
-        return [_reported(each, reports.get(each.name), now_s) for each in facts]
+        return [_reported(fact, reports.get(fact.name), now_s) for fact in facts]
 
 
 def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
@@ -110,15 +110,15 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     yield from _serving(workers)
     yield from (
         failed(
-            f"worker {each.name}",
-            f"it has reported nothing for {each.age_s:.0f} s",
+            f"worker {worker.name}",
+            f"it has reported nothing for {worker.age_s:.0f} s",
             mends.SILENT,
         )
-        for each in workers
-        if each.is_silent
+        for worker in workers
+        if worker.is_silent
     )
     # What a silent worker said last need not be so any more.
-    heard = [each for each in workers if not each.is_silent]
+    heard = [worker for worker in workers if not worker.is_silent]
     yield from _missing(heard)
     facts = [each.facts for each in heard]
     yield from drained(WORKERS, facts)
@@ -152,10 +152,10 @@ def drained(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
 
 
 def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
-    ours = [each for each in workers if not each.facts.is_dry_run]
+    ours = [worker for worker in workers if not worker.facts.is_dry_run]
     if not ours:
         yield failed(WORKERS, "there is none: no request is served", mends.START)
-    elif not any(each.state in {"serving", "no report"} for each in ours):
+    elif not any(our.state in {"serving", "no report"} for our in ours):
         yield failed(
             WORKERS,
             f"none of {len(ours)} serves: requests wait in the queue until their callers give up",
@@ -165,9 +165,9 @@ def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
 
 def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
     by_text: dict[str, list[Reported]] = {}
-    for each in workers:
-        for text in each.missing:
-            by_text.setdefault(text, []).append(each)
+    for worker in workers:
+        for text in worker.missing:
+            by_text.setdefault(text, []).append(worker)
     for text, having in by_text.items():
         is_feeding = any(each.facts.is_feeding for each in having)
         yield failed(_of(each.name for each in having), text, _mend_of(text, is_feeding))
@@ -226,7 +226,7 @@ def _lag_s(part: PartReport) -> float:
 
 
 def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
-    counted = [each.hosts for each in reports.values() if each.hosts is not None]
+    counted = [report.hosts for report in reports.values() if report.hosts is not None]
     by_cluster = {name: counts for found in counted for name, counts in found.items()}
     hosts = {name: each for name, each in by_cluster.items() if each != HostCounts()}
     if counted and not hosts:
@@ -249,7 +249,7 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 
 def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
-    lag_s = max((each.lag_s or 0.0 for each in reports.values()), default=0.0)
+    lag_s = max((report.lag_s or 0.0 for report in reports.values()), default=0.0)
     if lag_s > LAG_S:
         yield warning(
             "the topic's queue",
@@ -259,7 +259,7 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
                 "Start more workers; where one cluster is busy, its lock is the limit",
             ),
         )
-    lately = [each.lately for each in reports.values()]
+    lately = [report.lately for report in reports.values()]
     slowest_s = Spread.summed(each.durations for each in lately).reached(0.99)
     if slowest_s is not None and slowest_s > SLOW_S:
         yield warning(
@@ -279,8 +279,8 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 def _alarms(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     by_text: dict[str, list[str]] = {}
-    for name, each in reports.items():
-        for text in each.tuning_alarms:
+    for name, report in reports.items():
+        for text in report.tuning_alarms:
             by_text.setdefault(text, []).append(name)
     for text, names in by_text.items():
         yield warning(

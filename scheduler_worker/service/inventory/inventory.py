@@ -99,7 +99,7 @@ class Inventory:
         for _ in range(_ROUNDS):
             self._known_hosts.refresh()
             self._moves.finish(hosts={host for host, _ in hosts})
-            known = {each: _uuids_of(each, hosts) for each in self._fleet.clusters()}
+            known = {cluster: _uuids_of(cluster, hosts) for cluster in self._fleet.clusters()}
             if not any(known.values()):
                 return versions
             for replica, uuids in known.items():
@@ -248,7 +248,9 @@ class Inventory:
         having: set[str] = set()
         before: set[str] = set()
         for _ in range(_ROUNDS):
-            others = [each for each in instance_uuids if each not in having]
+            others = [
+                instance_uuid for instance_uuid in instance_uuids if instance_uuid not in having
+            ]
             moves_seen = self._known_hosts.moves_seen()
             self._moves.finish(instances=others)
             for replica in self._fleet.clusters():
@@ -286,7 +288,11 @@ class Inventory:
             self._fleet.refresh_globals()
             with shared.lock:
                 known = shared.aggregates
-                newer = [each for each in aggregates if not each.is_older(known.get(each.id))]
+                newer = [
+                    aggregate
+                    for aggregate in aggregates
+                    if not aggregate.is_older(known.get(aggregate.id))
+                ]
                 puts = list(map(records.put_aggregate, newer))
                 guards = [Guard(put.key, shared.version(put.key)) for put in puts]
             written = self._write_shared(puts, guards, once)
@@ -326,9 +332,9 @@ def _plan_removal(replica: ClusterReplica, uuid: str, _: float) -> WritePlan | N
     guards = reservations.guards(replica, reserved)
     # Once the host is back, such an answer would be given again with nothing reserved.
     keys = [
-        records.ANSWER + each.instance_uuid
-        for each in replica.answers.values()
-        if each.host_uuid == uuid
+        records.ANSWER + answer.instance_uuid
+        for answer in replica.answers.values()
+        if answer.host_uuid == uuid
     ]
     if row is not None:
         keys.append(records.HOST + uuid)

@@ -41,8 +41,8 @@ class KnownHosts:
         """
         now_s, places = self._fleet.refresh_globals(), self._fleet.places
         if abs(now_s - self._read_all_s) < _READ_ALL_S:
-            named = {each.cluster for each in reports if isinstance(each.cluster, str)}
-            known = places.of(name for each in reports for name in (each.host, *_uuid(each)))
+            named = {report.cluster for report in reports if isinstance(report.cluster, str)}
+            known = places.of(name for report in reports for name in (report.host, *_uuid(report)))
             read = self._fleet.refresh(self._fleet.known(named | known))
             if all(map(self.find, reports)):
                 return read
@@ -60,9 +60,9 @@ class KnownHosts:
                     record = record_of(replica, report)
                     if record is not None:
                         return KnownHost(replica.scope, record)
-                    for each in replica.departures.values():
-                        if each.host is not None and _is_about(report, each.host):
-                            return KnownHost(each.move.to, each.host)
+                    for departure in replica.departures.values():
+                        if departure.host is not None and _is_about(report, departure.host):
+                            return KnownHost(departure.move.to, departure.host)
         return None
 
     def is_elsewhere(self, replica: ClusterReplica, report: HostReport) -> bool:

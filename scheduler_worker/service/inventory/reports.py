@@ -164,7 +164,7 @@ class HostReports:
         with replica.lock:
             before = replica.table.reported_instances(report.host)
             reserved = reservations.on_host(replica, known.record.uuid)
-        listed = {str(each["uuid"]): each for each in report.instances}
+        listed = {str(instance["uuid"]): instance for instance in report.instances}
         return remembering(listed, before) != before or any(
             is_under_way(each.instance_uuid, listed) for each in reserved
         )
@@ -262,7 +262,7 @@ class HostReports:
             elsewhere: list[_Update] = []
             renamed: list[tuple[str, str]] = []
             plan = partial(self._plan, replica, elsewhere=elsewhere, renamed=renamed)
-            current = [each for each in updates if each.record]
+            current = [update for update in updates if update.record]
             version = self._writer.write(replica, current, plan, is_current=is_current)
             if renamed:
                 # Reservations that were made on the old uuid while its report was planned.
@@ -286,7 +286,7 @@ class HostReports:
         """Make the cluster the only one of these hosts; returns whether any had to move."""
         bringing: dict[str, HostRecord] = {}
         with replica.lock:
-            here = {each.number for each in updates if record_of(replica, each.report)}
+            here = {update.number for update in updates if record_of(replica, update.report)}
         for number, report, _, known, record in updates:
             is_elsewhere = self._known_hosts.is_elsewhere(replica, report)
             if record is None or (number in here and not is_elsewhere):

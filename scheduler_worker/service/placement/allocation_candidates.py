@@ -142,7 +142,7 @@ class AllocationCandidatesClient:
     def claimed(self, claims: Collection[Claim]) -> None:
         """These were claimed in Placement, which answers accordingly from now on."""
         with self._guard:
-            self._allocated.update(each.id for each in claims)
+            self._allocated.update(claim.id for claim in claims)
 
     def stop_waiting(self) -> None:
         """Fail requests for which Placement is away, now and from now on."""
@@ -192,8 +192,8 @@ class AllocationCandidatesClient:
             answer = self._ask(query, timeout_s)
             for root, some in by_root(needs, answer, unpinned=query.unpinned).items():
                 found[root] = found.get(root, ()) + some
-            for provider, each in rooms(answer).items():
-                known.setdefault(provider, {}).update(each)
+            for provider, room in rooms(answer).items():
+                known.setdefault(provider, {}).update(room)
         return AllocationCandidates(
             by_root=found,
             rooms=known,

@@ -20,7 +20,9 @@ def are_short(decision: Decision, request: Request) -> bool:
     in each zone lacks alternates in every answer.
     """
     wanted = 1 + request.num_alternates
-    return decision.diagnosis.momentary and any(len(each) < wanted for each in decision.selections)
+    return decision.diagnosis.momentary and any(
+        len(selection) < wanted for selection in decision.selections
+    )
 
 
 def without(decision: Decision, hosts: Collection[str]) -> Decision:
@@ -58,4 +60,4 @@ def renewed(
 
 
 def _hosts(decision: Decision) -> list[str]:
-    return [each[0].compute_node_uuid for each in decision.selections]
+    return [selection[0].compute_node_uuid for selection in decision.selections]

@@ -112,7 +112,7 @@ class ClusterChoice:
     def _decidable(self, replicas: Sequence[ClusterReplica]) -> Sequence[ClusterReplica]:
         """Those whose policy this worker has all units for; all of them if there are none such."""
         pipelines = self._deps.pipelines()
-        return [each for each in replicas if pipelines.can_decide(each)] or replicas
+        return [replica for replica in replicas if pipelines.can_decide(replica)] or replicas
 
     def any_cluster(self, request: Request) -> bool:
         """Whether the request may go to any of several clusters.
@@ -140,13 +140,13 @@ class ClusterChoice:
             return Candidates(replicas)
         reserved, moves_seen = self._reserved(replicas, request)
         # A VM that a balance moves stays in its cluster.
-        if moving := [each for each in replicas if _moves(each, request)]:
+        if moving := [replica for replica in replicas if _moves(replica, request)]:
             return Candidates(moving, moves_seen=moves_seen)
         replicas = self._decidable(replicas)
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | reserved).values()}
         fitting = self._in_order(replicas, request.spec)
-        left = {each.scope for each in replicas if _gives_up(each, request)}
+        left = {replica.scope for replica in replicas if _gives_up(replica, request)}
         at_home = [each for each in (*fitting, *replicas) if each.scope in homes | left]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
         return Candidates(ranked, is_split=len(homes) > 1, moves_seen=moves_seen)

@@ -47,7 +47,9 @@ class Capacity:
         steps = Steps()
         read: set[str] = set()
         for name, spec in flavors:
-            clusters = [self._counted(each, spec, steps, read) for each in self._clusters(spec)]
+            clusters = [
+                self._counted(cluster, spec, steps, read) for cluster in self._clusters(spec)
+            ]
             yield of_flavor(name, clusters)
 
     def _clusters(self, spec: RequestSpec) -> Sequence[ClusterReplica]:

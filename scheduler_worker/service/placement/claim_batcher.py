@@ -100,19 +100,19 @@ class ClaimJob(Job[None]):
     @property
     def keys(self) -> frozenset[Hashable]:
         """The consumers and the providers that a write of it changes."""
-        return self.uuids.union(*(each.held for each in self.consumers))
+        return self.uuids.union(*(consumer.held for consumer in self.consumers))
 
     @property
     def empty(self) -> set[str]:
         """Those that Placement knows, and that hold nothing."""
-        return {each.uuid for each in self.consumers if each.generation == 0}
+        return {consumer.uuid for consumer in self.consumers if consumer.generation == 0}
 
     def was_refused(self, why: Why) -> None:
         """Nothing was written by the last attempt."""
         # A refused change may be that of an earlier attempt, whose answer was lost.
         self.may_be_written = why is Why.CHANGED and self.answer_was_lost
         if why is Why.GONE:
-            self.consumers = [_as_empty(each) for each in self.consumers]
+            self.consumers = [_as_empty(consumer) for consumer in self.consumers]
 
 
 class Rollback(Job[None]):
@@ -206,7 +206,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
                     job.fail(error)
 
     def _write(self, jobs: Sequence[ClaimJob]) -> ClaimRefusal | None:
-        consumers = [each for job in jobs for each in job.consumers]
+        consumers = [consumer for job in jobs for consumer in job.consumers]
         for job in jobs:
             job.may_be_written = True  # unless an answer says otherwise
         begun_s = self._clock.monotonic_s()
@@ -362,4 +362,4 @@ def _halves(part: list[ClaimJob]) -> list[list[ClaimJob]]:
 
 
 def _concerns(job: ClaimJob, providers: set[str]) -> bool:
-    return any(not providers.isdisjoint(each.held) for each in job.consumers)
+    return any(not providers.isdisjoint(consumer.held) for consumer in job.consumers)

@@ -135,13 +135,13 @@ class PlacementClaims:
 
     def _is_evacuated(self, request: Request, found: Consumer) -> bool:
         """Whether what an instance holds is on hosts that its request leaves behind."""
-        left = {each.lower() for each in request.spec.ignore_hosts or ()}
+        left = {ignore_host.lower() for ignore_host in request.spec.ignore_hosts or ()}
         hosts = {host.lower() for host in self._hosts_of(found.held)}
         return bool(hosts) and hosts <= left
 
     def _hosts_of(self, providers: Collection[str]) -> list[str]:
         """The hosts whose compute nodes are among the providers."""
-        return [each.host for each in self._deps.fleet.records_of(providers)]
+        return [record.host for record in self._deps.fleet.records_of(providers)]
 
 
 def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:

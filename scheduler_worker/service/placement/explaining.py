@@ -106,7 +106,7 @@ class Explaining(NamedTuple):
             replica.scope: self._diagnosis(replica, request, hosts, limit)
             for replica in dict.fromkeys((*preferred, *eligible))
         }
-        is_refused = all(each.chosen is None for each in diagnoses.values())
+        is_refused = all(diagnose.chosen is None for diagnose in diagnoses.values())
         refused = refusal(NoValidHost(NOT_ENOUGH_HOSTS), eligible, request.spec)
         return Explanation(
             clusters=diagnoses,

@@ -235,16 +235,16 @@ class Singleflight(JobThreads[Question[Answer]]):
     def _take(self, now_s: float) -> list[Question[Answer]]:
         first = next(
             (
-                each
-                for each in self._jobs
-                if self._pauses_until_s(each) <= now_s and each.key not in self._busy
+                job
+                for job in self._jobs
+                if self._pauses_until_s(job) <= now_s and job.key not in self._busy
             ),
             None,
         )
         if first is None:
             return []
-        alike = [each for each in self._jobs if each.key == first.key]
-        self._jobs = deque(each for each in self._jobs if each.key != first.key)
+        alike = [job for job in self._jobs if job.key == first.key]
+        self._jobs = deque(job for job in self._jobs if job.key != first.key)
         return alike
 
     def _do(self, batch: list[Question[Answer]]) -> None:

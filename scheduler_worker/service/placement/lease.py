@@ -243,7 +243,7 @@ class Lease:
 
     def made(self, claims: Sequence[Claim]) -> list[Reservation]:
         """The reservations of claims that were committed just now."""
-        return [self.replica.reservations[each.id] for each in claims]
+        return [self.replica.reservations[claim.id] for claim in claims]
 
     def release_quietly(self) -> None:
         """Hand the lock on without writing; if the store is away, let the lease expire."""
@@ -281,7 +281,7 @@ class Lease:
 
     def _given_up(self, request: Request, claims: Sequence[Claim] = ()) -> list[Reservation]:
         """A host that was tried may be chosen again; then the claim replaces the reservation."""
-        claimed = {each.id for each in claims}
+        claimed = {claim.id for claim in claims}
         found = given_up(self.replica, self.view.table, request)
         return [each for each in found if each.id not in claimed]
 

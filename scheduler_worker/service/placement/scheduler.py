@@ -368,7 +368,7 @@ class Scheduler:
         spec = life.request.spec
         needs = needs_of(spec, self._deps.pipelines().nova.candidates.parameters)
         aggregates = list(self._deps.fleet.globals.aggregates.values())
-        asked = [each.text for each in queries(spec, needs, aggregates, _MOST_CANDIDATES)]
+        asked = [query.text for query in queries(spec, needs, aggregates, _MOST_CANDIDATES)]
         with self._spent("look", life):
             is_done = await self._barrier.refresh(asked, life.caller_deadline_s, life.yield_slot)
         life.refresh = "done" if is_done else "late"
@@ -483,5 +483,5 @@ class Scheduler:
         if self._claims is not None and life.claim is not None:
             claims = life.decision.claims
             self._claims.take_back(
-                life.claim, {each.instance_uuid for each in claims if each.id in deleted}
+                life.claim, {claim.instance_uuid for claim in claims if claim.id in deleted}
             )

@@ -304,7 +304,7 @@ class PolicyAdministration:
             StateUnavailable, Conflict: the shared state cannot be written now.
         """
         return self._in_force.settle_units(
-            lambda: {each.id for each in self._store.units() if each.is_enabled}
+            lambda: {unit.id for unit in self._store.units() if unit.is_enabled}
         )
 
     # Parts
@@ -320,7 +320,7 @@ class PolicyAdministration:
 
     def _check_unused(self, units: Sequence[PolicyUnit]) -> None:
         """Raises InUse, and StateUnavailable: policies over RPC are in the shared state alone."""
-        stored = [each.document for each in self._store.policies()]
+        stored = [policy.document for policy in self._store.policies()]
         check_unused(units, {each.name: each for each in stored})
         clusters = self._in_force.clusters()
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
@@ -354,7 +354,7 @@ class PolicyAdministration:
 
     def _check(self, document: ClusterPolicy, attached: Sequence[Attachment]) -> None:
         units = self.library.units()
-        names = {each.document.id: each.document.name for each in self.library.policies()}
+        names = {policy.document.id: policy.document.name for policy in self.library.policies()}
         check_policy(document, units, names)
         self.library.compile(document)
         for each in attached:

@@ -40,7 +40,7 @@ def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, 
     _check_texts(policy)
     _check_name(policy, names)
     filters = [(UnitKind.FILTER, each) for each in policy.filters]
-    weights = [(UnitKind.WEIGHT, each) for each in policy.weights]
+    weights = [(UnitKind.WEIGHT, weight) for weight in policy.weights]
     _check_units("filters", filters, units)
     _check_positions(policy)
     _check_units("weights", weights, units)
@@ -134,7 +134,7 @@ def switchable(units: PolicyUnits, name: str) -> list[PolicyUnit]:
         NotFound: there is none.
         Invalid: one is always enabled, or cannot be used.
     """
-    found = [each for each in units if name in {each.id, each.name}]
+    found = [unit for unit in units if name in {unit.id, unit.name}]
     if not found:
         raise NotFound("unit", name)
     for each in found:
@@ -163,7 +163,7 @@ def check_unused(units: Iterable[PolicyUnit], policies: Mapping[str, ClusterPoli
 def uses(policy: ClusterPolicy) -> Iterator[tuple[UnitKind, UnitUse]]:
     """Every use of a unit in the policy, with the kind that it is used as."""
     yield from ((UnitKind.FILTER, each) for each in policy.filters)
-    yield from ((UnitKind.WEIGHT, each) for each in policy.weights)
+    yield from ((UnitKind.WEIGHT, weight) for weight in policy.weights)
     if policy.balance is not None:
         yield UnitKind.BALANCE, policy.balance
     yield UnitKind.SELECTOR, policy.selector
@@ -227,13 +227,13 @@ def _check_positions(policy: ClusterPolicy) -> None:
 
 def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:
     """A negative factor inverts one of Nova's weighers; of a cost it would prefer the worst."""
-    for each in policy.weights:
-        field = f"weights.{cut(each.unit)}"
-        if not math.isfinite(each.factor):
-            raise Invalid(field, f"factor {each.factor} is no finite number")
-        if abs(each.factor) > _MOST_FACTOR:
-            raise Invalid(field, f"factor {each.factor:g} is not between +/-{_MOST_FACTOR}")
-        entry = units.catalogue.find(each.unit, UnitKind.WEIGHT)
+    for weight in policy.weights:
+        field = f"weights.{cut(weight.unit)}"
+        if not math.isfinite(weight.factor):
+            raise Invalid(field, f"factor {weight.factor} is no finite number")
+        if abs(weight.factor) > _MOST_FACTOR:
+            raise Invalid(field, f"factor {weight.factor:g} is not between +/-{_MOST_FACTOR}")
+        entry = units.catalogue.find(weight.unit, UnitKind.WEIGHT)
         is_cost = entry is None or getattr(entry.unit, "lower_is_better", False)
-        if each.factor < 0 and is_cost:
-            raise Invalid(field, f"factor {each.factor:g} of a cost is not 0 or above")
+        if weight.factor < 0 and is_cost:
+            raise Invalid(field, f"factor {weight.factor:g} of a cost is not 0 or above")

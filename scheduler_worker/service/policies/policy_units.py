@@ -68,7 +68,7 @@ def installed_units(catalogue: Catalogue) -> list[StoredUnit]:
             kind=unit.kind,
             description=unit.description,
             is_enabled=unit.is_enabled,
-            parameters={each.name: each.regex or "" for each in unit.parameters},
+            parameters={parameter.name: parameter.regex or "" for parameter in unit.parameters},
         )
         for entry in catalogue
         if _is_registered(entry)

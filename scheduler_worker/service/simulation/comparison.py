@@ -86,8 +86,8 @@ def known_of(explanation: Explanation) -> dict[str, Known]:
 
 def weighers_of(explanation: Explanation) -> tuple[str, ...]:
     """The names of the parts of :class:`Known`."""
-    verdicts = (each for one in explanation.clusters.values() for each in one.verdicts)
-    weights = next((each.weights for each in verdicts if each.weights), ())
+    verdicts = (verdict for one in explanation.clusters.values() for verdict in one.verdicts)
+    weights = next((verdict.weights for verdict in verdicts if verdict.weights), ())
     return tuple(part.name for part in weights)
 
 

@@ -120,7 +120,7 @@ def page_of(
 
 
 def _page(now_s: float, puts: Iterable[Put], next: str | None) -> RecordsPage:
-    found = {each.key: each.value.decode() for each in puts if each.value is not None}
+    found = {put.key: put.value.decode() for put in puts if put.value is not None}
     return RecordsPage(now_s=now_s, records=found, next=next)
 
 
@@ -171,8 +171,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def lines(snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> Iterator[bytes]:
     """The copies as lines, each with its line feed."""
     yield _ENCODER.encode_lines([snapshot])
-    for each in decisions:
-        yield _ENCODER.encode_lines([_Line(str(each.id), each.outline, each.details)])
+    for decision in decisions:
+        yield _ENCODER.encode_lines([_Line(str(decision.id), decision.outline, decision.details)])
 
 
 def parsed(found: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:

@@ -69,7 +69,11 @@ def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snaps
     gone: set[str] = set()
     hosts_of = _hosts_of(snapshot, taken)
     for cluster, found in snapshot.clusters.items():
-        reserved = [each for each in reservations_in(found) if each.instance_uuid in taken]
+        reserved = [
+            reservation
+            for reservation in reservations_in(found)
+            if reservation.instance_uuid in taken
+        ]
         changes += [(cluster, records.gone(records.RESERVATION + each.id)) for each in reserved]
         gone |= {each.instance_uuid for each in reserved}
         for name, node in _single_nodes(found):
@@ -91,7 +95,7 @@ def _hosts_of(
 ) -> dict[tuple[str, str], list[str]]:
     """Cluster and host -> the wanted instances that are there, and nowhere else."""
     hosts = {
-        (cluster, host): [each for each in instances if each in wanted]
+        (cluster, host): [instance for instance in instances if instance in wanted]
         for cluster, found in snapshot.clusters.items()
         for host, instances in instances_in(found)
     }
@@ -124,8 +128,10 @@ def _without(node: HostRecord, instance: str, taken: InstanceUse) -> HostRecord:
         memory_mb_used=max(0, node.memory_mb_used - of.memory_mb),
         local_gb_used=max(0, node.local_gb_used - disk_gb),
         resource_providers=tuple(
-            _root_without(each, instance, taken.amounts) if each.uuid == node.uuid else each
-            for each in node.resource_providers
+            _root_without(resource_provider, instance, taken.amounts)
+            if resource_provider.uuid == node.uuid
+            else resource_provider
+            for resource_provider in node.resource_providers
         ),
         **more,
     )
@@ -139,7 +145,8 @@ def _root_without(
     return structs.replace(
         root,
         usages={name: max(0, used - amounts.get(name, 0)) for name, used in root.usages.items()},
-        consumers=root.consumers and tuple(each for each in root.consumers if each != instance),
+        consumers=root.consumers
+        and tuple(consumer for consumer in root.consumers if consumer != instance),
     )
 
 
@@ -204,13 +211,13 @@ def planned(
     left_out: Counter[str] = Counter()
     wanted: list[KeptDecision] = []
     last: dict[str, KeptDecision] = {}
-    for each in sorted(decisions, key=lambda each: each.id):
-        if why := _why_not(each):
+    for decision in sorted(decisions, key=lambda each: each.id):
+        if why := _why_not(decision):
             left_out[why] += 1
             continue
-        wanted.append(each)
-        if each.outline.result == "placed":
-            last |= dict.fromkeys(each.outline.instances, each)
+        wanted.append(decision)
+        if decision.outline.result == "placed":
+            last |= dict.fromkeys(decision.outline.instances, decision)
     uses = {uuid: _use(_details(each).spec, pipelines) for uuid, each in last.items()}
     before, gone = rewound(snapshot, {uuid: use for uuid, use in uses.items() if use is not None})
     present = {uuid for uuid in _present(snapshot) if uuid in uses and uses[uuid] is None}
@@ -324,7 +331,7 @@ def _present(snapshot: Snapshot) -> set[str]:
     found: set[str] = set()
     for cluster in snapshot.clusters.values():
         found.update(*(instances for _, instances in instances_in(cluster)))
-        found.update(each.instance_uuid for each in reservations_in(cluster))
+        found.update(reservation.instance_uuid for reservation in reservations_in(cluster))
     return found
 
 
@@ -367,8 +374,8 @@ def packing_of(snapshot: Snapshot) -> list[Packing]:
 
 def _of_cluster(name: str, found: dict[str, str]) -> Packing:
     reserved: defaultdict[str, list[Resources]] = defaultdict(list)
-    for each in reservations_in(found):
-        reserved[each.host_uuid].append(each.resources)
+    for reservation in reservations_in(found):
+        reserved[reservation.host_uuid].append(reservation.resources)
     shares: dict[str, list[float]] = {amount: [] for amount in _AMOUNTS}
     hosts = unused = 0
     for host in hosts_in(found):

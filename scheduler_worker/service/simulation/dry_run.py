@@ -137,13 +137,16 @@ class DryRun(Periodic):
                 subset_size=self._settings.subset_size,
                 look_up=partial(self._verdict_by_now, pending.request),
             )
-            for each in differences:
-                if each.why:
+            for difference in differences:
+                if difference.why:
                     LOG.warning(
                         "Dry run: instance %s (request %s) %s: %s",
-                        each.instance, pending.request.request_id or "-", each.result, each.why,
-                    )  # fmt: skip
-            self._count([each.result for each in differences])
+                        difference.instance,
+                        pending.request.request_id or "-",
+                        difference.result,
+                        difference.why,
+                    )
+            self._count([difference.result for difference in differences])
 
     def _arrived(self, uuid: str, pending: Expectation) -> str | None:
         """The host that an instance got to; None: none yet."""
@@ -159,8 +162,8 @@ class DryRun(Periodic):
     def _count(self, results: Sequence[Comparison]) -> None:
         with self._guard:
             self._counts.update(results)
-        for each in results:
-            self._observer.count(events.DRY_RUN, each)
+        for result in results:
+            self._observer.count(events.DRY_RUN, result)
 
     def _sum_up(self) -> None:
         with self._guard:

@@ -45,7 +45,7 @@ class RehearsalRecords(Replica):
         """Those that are known, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            found = [_seen(each, now_s) for each in self._records.values()]
+            found = [_seen(record, now_s) for record in self._records.values()]
         return sorted(found, key=lambda each: (-each.begun_at_s, each.id))
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:

@@ -146,8 +146,8 @@ class PlacementAttempt:
     ) -> Outcome:
         steps = diagnosis.filters
         took_s: defaultdict[str, float] = defaultdict(float)
-        for each in self.phases:
-            took_s[each.name] += each.ended_s - each.began_s
+        for phase in self.phases:
+            took_s[phase.name] += phase.ended_s - phase.began_s
         return Outcome(
             request_id=self.asked.request_id,
             global_request_id=self.asked.global_request_id,

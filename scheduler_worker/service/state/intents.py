@@ -84,10 +84,10 @@ class PlacementIntents(Replica):
         """Declare on what this process knows; guards refuse what is out of date."""
         with self.lock:
             transactions = [self._transaction(intent, until_s) for intent in intents]
-        writing = [each for each in transactions if each]
+        writing = [transaction for transaction in transactions if transaction]
         written = self._store.write(self.scope, writing) if writing else Written(0, ())
         applied = iter(written.applied)
-        declared = [each is not None and next(applied) for each in transactions]
+        declared = [transaction is not None and next(applied) for transaction in transactions]
         for intent, is_declared in zip(intents, declared, strict=True):
             if is_declared:
                 intent.declared.update(dict.fromkeys(intent.homes, written.version))

@@ -216,7 +216,7 @@ class Moves:
         for replica in clusters[: len(targets)]:
             self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
             view.finished |= replica.finished
-        left = [each for each in clusters if not moves.keys().isdisjoint(each.departures)]
+        left = [cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)]
         if left:
             self._drop(left, clusters, moves, view)
         self._end([
@@ -232,11 +232,11 @@ class Moves:
         found = self._fleet.places.of(names.union(uuids))
         left = [self._fleet.cluster(scope).departures for scope in found]
         departures = (some.get(uuid) for some in left for uuid in uuids)
-        return found.union(each.move.to for each in departures if each is not None)
+        return found.union(departure.move.to for departure in departures if departure is not None)
 
     def _leave(self, replica: ClusterReplica, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         self._write(replica, moves, partial(self._plan_leave, new_hosts=new_hosts))
-        if any(not each.is_packed for each in replica.departures.values()):
+        if any(not departure.is_packed for departure in replica.departures.values()):
             packed = self._write(replica, moves, _plan_pack)
             found = [replica.departures[uuid] for uuid in packed if uuid in replica.departures]
             if count := sum(len(each.reservations) for each in found):
@@ -382,12 +382,12 @@ class Moves:
     ) -> list[Put]:
         puts = {}
         for departure in brought:
-            for each in departure.reservations:
-                puts[each.id] = records.put_reservation(each)
-            for each in departure.answers:
-                until_s = each.created_at_s + self._remember_answers_s
+            for reservation in departure.reservations:
+                puts[reservation.id] = records.put_reservation(reservation)
+            for answer in departure.answers:
+                until_s = answer.created_at_s + self._remember_answers_s
                 if until_s > now_s:
-                    puts[each.instance_uuid] = records.put_answer(each, until_s)
+                    puts[answer.instance_uuid] = records.put_answer(answer, until_s)
         return [put for put in puts.values() if replica.version(put.key) == ABSENT]
 
 
@@ -402,7 +402,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     """Plan to move reservations, answers and instances of the host into its departure."""
     uuid = departure.move.host_uuid
     reserved = reservations.on_host(replica, uuid)
-    answers = [each for each in replica.answers.values() if each.host_uuid == uuid]
+    answers = [answer for answer in replica.answers.values() if answer.host_uuid == uuid]
     instances = replica.table.reported_instances(host)
     packed = msgspec.structs.replace(
         departure,
@@ -412,7 +412,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
         instances={key: dict(facts) for key, facts in instances.items()},
     )
     keys = [records.RESERVATION + each.id for each in reserved]
-    keys += [records.ANSWER + each.instance_uuid for each in answers]
+    keys += [records.ANSWER + answer.instance_uuid for answer in answers]
     guards = [Guard(key, replica.version(key)) for key in (*keys, records.INSTANCES + host)]
     if instances and not replica.table.find(host):  # else another node of that name needs them
         keys.append(records.INSTANCES + host)
@@ -462,7 +462,7 @@ def _concerned(
 ) -> set[str]:
     """The uuids of moving hosts that were asked for or whose moves are abandoned."""
     with replica.lock:
-        concerned = {uuid for each in instances for uuid in replica.departing(each)}
+        concerned = {uuid for instance in instances for uuid in replica.departing(instance)}
         for uuid, departure in replica.departures.items():
             is_old = departure.since_s + ABANDONED_AFTER_S < replica.table.now_s
             named = departure.host is not None and departure.host.host in hosts

@@ -49,7 +49,7 @@ class HostPlaces:
     def of(self, names: Iterable[str]) -> set[str]:
         """The clusters that have hosts of these names or uuids, expect them, or see them leave."""
         with self._lock:
-            return {cluster for each in names for cluster, _ in self._by_name.get(each, ())}
+            return {cluster for name in names for cluster, _ in self._by_name.get(name, ())}
 
 
 LOG = logging.getLogger(__name__)
@@ -322,9 +322,9 @@ class ClusterReplica(Replica):
 
     def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:
         """Add reservations that this process has just written, at the version of that write."""
-        for each in reservations:
-            reservation_id = each.id
-            self._keep(reservation_id, each)
+        for reservation in reservations:
+            reservation_id = reservation.id
+            self._keep(reservation_id, reservation)
             self.versions[records.RESERVATION + reservation_id] = version
 
     def _keep(self, reservation_id: str, reservation: Reservation) -> None:
@@ -347,7 +347,7 @@ class ClusterReplica(Replica):
 
     def departing(self, instance_uuid: str) -> list[str]:
         """The uuids of hosts on their way to another cluster that carry the instance."""
-        found = {each.host_uuid for each in self.reservations_of(instance_uuid)}
+        found = {reservation.host_uuid for reservation in self.reservations_of(instance_uuid)}
         return [
             uuid
             for uuid, departure in self.departures.items()

@@ -27,7 +27,7 @@ def on_host(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
 
 def guards(replica: ClusterReplica, reservations: Iterable[Reservation]) -> list[Guard]:
     """Guards that the reservations have not changed."""
-    keys = [records.RESERVATION + each.id for each in reservations]
+    keys = [records.RESERVATION + reservation.id for reservation in reservations]
     return [Guard(key, replica.version(key)) for key in keys]
 
 
@@ -35,9 +35,9 @@ def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: f
     """Mark the reservations whose instances are announced on their host for the first time."""
     present = set(seen)
     return [
-        records.put_reservation(msgspec.structs.replace(each, announced_at_s=now_s))
-        for each in reservations
-        if each.announced_at_s is None and each.instance_uuid in present
+        records.put_reservation(msgspec.structs.replace(reservation, announced_at_s=now_s))
+        for reservation in reservations
+        if reservation.announced_at_s is None and reservation.instance_uuid in present
     ]
 
 
@@ -54,7 +54,9 @@ def other_use(replica: ClusterReplica, row: int) -> ReportedUse:
     instances = replica.table.reported_instances(record.host)
     if not instances:
         return use
-    reserved = {each.instance_uuid for each in replica.table.reservations_of_host(record.uuid)}
+    reserved = {
+        reservation.instance_uuid for reservation in replica.table.reservations_of_host(record.uuid)
+    }
     return absorption.other_use(use, instances, reserved)
 
 
@@ -65,11 +67,11 @@ def absorbed(reservations: Iterable[Reservation], now_s: float, remember_s: floa
     request.
     """
     puts: list[Put] = []
-    for each in reservations:
-        puts.append(records.gone(records.RESERVATION + each.id))
-        until_s = each.created_at_s + remember_s
-        if (each.request_id or each.repeated_for) and until_s > now_s:
-            puts.append(records.put_answer(each, until_s))
+    for reservation in reservations:
+        puts.append(records.gone(records.RESERVATION + reservation.id))
+        until_s = reservation.created_at_s + remember_s
+        if (reservation.request_id or reservation.repeated_for) and until_s > now_s:
+            puts.append(records.put_answer(reservation, until_s))
     return puts
 
 
@@ -81,13 +83,13 @@ def confirmed(
     puts = [
         records.put_reservation(
             msgspec.structs.replace(
-                each,
+                reservation,
                 state="confirmed",
-                announced_at_s=each.announced_at_s or now_s,
+                announced_at_s=reservation.announced_at_s or now_s,
                 expires_at_s=now_s + ttl_s,
             )
         )
-        for each in reservations
+        for reservation in reservations
     ]
     return _plan(replica, reservations, puts, "confirmed")
 
@@ -137,7 +139,7 @@ def _without_notes(reservation: Reservation) -> Reservation:
 
 def given_back(reservations: Iterable[Reservation]) -> list[Put]:
     """Delete reservations."""
-    return [records.gone(records.RESERVATION + each.id) for each in reservations]
+    return [records.gone(records.RESERVATION + reservation.id) for reservation in reservations]
 
 
 def forgotten(replica: ClusterReplica, instance_uuid: str, *, host: str | None = None) -> list[Put]:

@@ -171,10 +171,10 @@ class ScopeWatch:
         """
         seen, now_s = self._replica.seen, self._clock.monotonic_s()
         with self._guard:
-            self._waits = [each for each in self._waits if not each.is_over(now_s)]
+            self._waits = [wait for wait in self._waits if not wait.is_over(now_s)]
             if number != self._watcher:
                 return None
-            self._wakes_s = min((each.until_s for each in self._waits), default=math.inf)
+            self._wakes_s = min((wait.until_s for wait in self._waits), default=math.inf)
             return (seen, self._wakes_s) if self._waits else None
 
     def _fail(self, error: SchedulerWorkerError) -> None:
@@ -182,5 +182,5 @@ class ScopeWatch:
             waits, self._waits = self._waits, []
             self._watcher += 1
             self._wakes_s = math.inf
-        for each in waits:
-            each.fail(error)
+        for wait in waits:
+            wait.fail(error)

@@ -84,7 +84,7 @@ class _Reader:
         if not isinstance(node, Sequence):
             self.report(node, path, "must be a list of clusters")
             return frozenset()
-        found = [each for each in node.items if isinstance(each, Scalar) and not each.is_null]
+        found = [item for item in node.items if isinstance(item, Scalar) and not item.is_null]
         if len(found) < len(node.items):
             self.report(node, path, "must be a list of names")
         return frozenset(each.text for each in found)

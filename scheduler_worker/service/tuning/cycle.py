@@ -112,7 +112,7 @@ class ClusterTuning:
         self.refresh()
         states = dict(self._states.hosts)
         silent_after_s = settings.silent_after_s
-        alive = (each for each in records if not is_silent(each, lead.at_s, silent_after_s))
+        alive = (record for record in records if not is_silent(record, lead.at_s, silent_after_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
         before, set_before = evaluator_state(states.values()), set_by_of(states.values())
         options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
@@ -131,7 +131,7 @@ class ClusterTuning:
             for host in inputs.records
         }
         # Silent hosts keep their states; those of removed hosts are deleted.
-        written |= dict.fromkeys(states.keys() - {each.uuid for each in records})
+        written |= dict.fromkeys(states.keys() - {record.uuid for record in records})
         self._states.write(self._deps.fleet.store, written, lead.at_s)
         return cycle.diagnostics
 

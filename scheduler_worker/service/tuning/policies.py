@@ -136,7 +136,9 @@ class TuningPolicies:
         with self._guard, self.records.lock:
             texts = self.records.texts
             of_files = (each for each in self._in_force.values() if each.name not in texts)
-            found = [CurrentPolicy(each.name, each.text, each.place) for each in of_files]
+            found = [
+                CurrentPolicy(of_file.name, of_file.text, of_file.place) for of_file in of_files
+            ]
             found += [
                 CurrentPolicy(name, text, None, self.records.policy_version(name))
                 for name, text in texts.items()
@@ -190,8 +192,8 @@ class TuningPolicies:
     # Loading
 
     def _put_in_force(self, read: TuningPolicyTexts, by_rpc: Mapping[str, str]) -> None:
-        alarms = [Alarm(each.problem, each.place) for each in read.problems]
-        from_files = {each.name: each for each in read.policies}
+        alarms = [Alarm(problem.problem, problem.place) for problem in read.problems]
+        from_files = {policy.name: policy for policy in read.policies}
         # While a file or directory cannot be read, a missing policy may be in it: none is dropped.
         self._from_files = self._from_files | from_files if read.problems else from_files
         wanted = self._from_files | {
@@ -253,7 +255,7 @@ def _alarms(
     issues: Sequence[Issue], file: str | None, policy: str | None = None
 ) -> Iterator[Alarm]:
     """Yield an alarm for each of the first issues."""
-    for each in issues[:_MOST_ISSUES]:
-        yield Alarm(each.what, file, policy, each.place)
+    for issue in issues[:_MOST_ISSUES]:
+        yield Alarm(issue.what, file, policy, issue.place)
     if len(issues) > _MOST_ISSUES:
         yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, policy)

@@ -136,7 +136,7 @@ class HostStates(Replica):
         remaining = iter(hosts.items())
         while chunk := dict(islice(remaining, _CHUNK)):
             with self.lock:
-                transactions = [self._transaction(*each, now_s) for each in chunk.items()]
+                transactions = [self._transaction(*item, now_s) for item in chunk.items()]
                 written = store.write(self.scope, transactions)
                 for (uuid, state), is_applied in zip(chunk.items(), written.applied, strict=True):
                     if is_applied:
@@ -198,12 +198,14 @@ def entity_states(
 
 def set_by_of(hosts: Iterable[TunedHostState]) -> dict[Entity, dict[str, SetBy]]:
     """Return the rules behind the emitted values of the entities of all hosts."""
-    return {each.entity: each.set_by for host in hosts for each in host.entities if each.set_by}
+    return {
+        entity.entity: entity.set_by for host in hosts for entity in host.entities if entity.set_by
+    }
 
 
 def windows_of(hosts: Iterable[TunedHostState]) -> dict[Entity, Windows]:
     """Return the windows of the entities of all hosts."""
-    return {each.entity: each.windows for host in hosts for each in host.entities}
+    return {entity.entity: entity.windows for host in hosts for entity in host.entities}
 
 
 def _of(entity: Entity, by_name: Mapping[str, Mapping[Entity, _Kept]]) -> dict[str, _Kept]:

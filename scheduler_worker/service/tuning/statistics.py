@@ -40,7 +40,7 @@ def sample_of(record: HostRecord, parameters: Mapping[str, Value], only: Iterabl
             disks[uuid] = {
                 name: _disk(name, fields, objects[POLICY]) for name, fields in by_name.items()
             }
-    return Sample(dict(host), _plain(vms), {uuid: _plain(each) for uuid, each in disks.items()})
+    return Sample(dict(host), _plain(vms), {uuid: _plain(disk) for uuid, disk in disks.items()})
 
 
 def vms_of(record: HostRecord) -> Iterator[tuple[str, dict[str, Any]]]:

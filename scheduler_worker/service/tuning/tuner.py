@@ -96,14 +96,14 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         """
         self.policies.refresh()
         self._fleet.refresh_globals()
-        for each in self._fleet.names():
-            if cluster in {None, each}:
-                self._tuning_of(each).refresh()
+        for name in self._fleet.names():
+            if cluster in {None, name}:
+                self._tuning_of(name).refresh()
         records, following = listing.page(
             self._fleet, hosts_of, record_of, limit=limit, cluster=cluster, marker=marker
         )
         # Only here, where the locks of the clusters are no longer held.
-        return [(each, self._sample(each)) for each in records], following
+        return [(record, self._sample(record)) for record in records], following
 
     def _sample(self, record: HostRecord) -> Sample:
         cluster = record.cluster
@@ -128,16 +128,21 @@ class DiagnosticLog:
         if self._logged[0] != generation:
             self._logged = generation, set()
         counts: Counter[tuple[str, str]] = Counter()
-        for each in diagnostics:
-            policy = each.rule.partition(":")[0]
-            about = policy, each.kind
+        for diagnostic in diagnostics:
+            policy = diagnostic.rule.partition(":")[0]
+            about = policy, diagnostic.kind
             counts[about] += 1
             if about not in self._logged[1]:
                 self._logged[1].add(about)
-                detail = f": {each.detail}" if each.detail else ""
+                detail = f": {diagnostic.detail}" if diagnostic.detail else ""
                 LOG.warning(
                     "Tuning %s: %s for %s %s: %s%s (logged once per policy and kind)",
-                    cluster, each.rule, each.entity.scope, each.entity, each.kind, detail,
-                )  # fmt: skip
+                    cluster,
+                    diagnostic.rule,
+                    diagnostic.entity.scope,
+                    diagnostic.entity,
+                    diagnostic.kind,
+                    detail,
+                )
         for (policy, kind), count in counts.items():
             self._observer.count(events.TUNING_FAULTS, policy, kind, by=count)

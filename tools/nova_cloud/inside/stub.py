@@ -57,7 +57,7 @@ def answer_to(method: str, parts: list[str]) -> dict[str, Any] | None:
         case ["v2", "schemas", name]:
             return {
                 "name": name,
-                "properties": {each: {} for each in BASE_PROPERTIES},
+                "properties": {base_property: {} for base_property in BASE_PROPERTIES},
                 "additionalProperties": {"type": "string"},
                 "links": [],
             }

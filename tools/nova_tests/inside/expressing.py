@@ -62,7 +62,7 @@ def host(state: Any) -> Plain:
         "numa_topology": _topology(state.numa_topology),
         "pci_device_pools": _pools(state.pci_stats),
         "supported_hv_specs": state.supported_instances or [],
-        "metrics": [_metric(each) for each in state.metrics or []],
+        "metrics": [_metric(metric) for metric in state.metrics or []],
         "stats": _stats(state),
         **{
             name: getattr(state, name)
@@ -74,7 +74,7 @@ def host(state: Any) -> Plain:
         "compute_node": node,
         "service": _service(state),
         "aggregates": _aggregates(state),
-        "instances": [_instance(uuid, each) for uuid, each in state.instances.items()],
+        "instances": [_instance(uuid, instance) for uuid, instance in state.instances.items()],
         "cell_uuid": state.cell_uuid or str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell")),
         "allocation_candidates": getattr(state, "allocation_candidates", None) or [],
     })  # fmt: skip
@@ -133,7 +133,7 @@ def _pools(found: Any) -> list[Plain]:
         return []
     if not isinstance(found, pci_stats.PciDeviceStats):
         raise Inexpressible("PCI devices that are a mock")
-    return [_pool(each) for each in found.pools]
+    return [_pool(pool) for pool in found.pools]
 
 
 def _pool(pool: Plain) -> Plain:

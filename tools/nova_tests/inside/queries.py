@@ -185,7 +185,7 @@ def _without(parameters: Parameters, key: str) -> Parameters:
 
 def _without_status(parameters: Parameters) -> Parameters:
     [traits] = parameters[ROOT]
-    left = [each for each in traits if each != DISABLED]
+    left = [trait for trait in traits if trait != DISABLED]
     return _without(parameters, ROOT) | ({ROOT: [left]} if left else {})
 
 

@@ -56,7 +56,7 @@ class Results(unittest.TestResult):
 
 def _why(err: Any, details: Any) -> str:
     """The last line of the traceback: the exception."""
-    texts = [str(err[1])] if err is not None else [each.as_text() for each in details.values()]
+    texts = [str(err[1])] if err is not None else [detail.as_text() for detail in details.values()]
     lines = [line for text in texts for line in text.splitlines() if line.strip(" }")]
     return lines[-1][:600] if lines else ""
 

@@ -49,7 +49,7 @@ def _replace_weighers(ours: Ours) -> None:
         if len(states) < 2:  # Nova asks no weigher then
             return {"answer": theirs}
         question = {
-            "weighers": [type(each).__name__ for each in units],
+            "weighers": [type(unit).__name__ for unit in units],
             "config": ours.options(),
             "hosts": [host(each) for each in states],
             "request_spec": request_spec(spec),
@@ -103,14 +103,14 @@ def _replace_destinations(ours: Ours) -> None:
         states = list(hosts)
         question = {
             "config": {},
-            "hosts": [host(each) for each in states],
+            "hosts": [host(state) for state in states],
             "request_spec": request_spec(spec_obj),
         }
         answer = ours.ask("destinations", question)
         if "answer" not in answer:
             return answer
         passed = answer["answer"]
-        return {"answer": [each for each, may in zip(states, passed, strict=True) if may]}
+        return {"answer": [state for state, may in zip(states, passed, strict=True) if may]}
 
     replace(ours, host_manager.HostManager, "get_filtered_hosts", allowed)
 

@@ -178,11 +178,11 @@ class Simulation:
         now_s = 60.0 * minute
         plan = self._balance.plan(cluster, self._memory, now_s)
         self._memory = plan.memory
-        for each in plan.migrations:
-            chosen = _least_loaded(cluster, each)
-            if chosen != each.source:
-                self._begin(each, int(chosen), minute)
-                self._memory = self._memory.with_move(each.vm, each.source, chosen, now_s)
+        for migration in plan.migrations:
+            chosen = _least_loaded(cluster, migration)
+            if chosen != migration.source:
+                self._begin(migration, int(chosen), minute)
+                self._memory = self._memory.with_move(migration.vm, migration.source, chosen, now_s)
                 return
 
     def _begin(self, migration: Migration, destination: int, minute: int) -> None:
@@ -196,7 +196,7 @@ class Simulation:
 
 def _least_loaded(cluster: ClusterLoad, migration: Migration) -> str:
     """The candidate that would have the least load with the VM, as the weights choose."""
-    hosts = {each.name: each for each in cluster.hosts}
+    hosts = {host.name: host for host in cluster.hosts}
     [vm] = [each for each in hosts[migration.source].vms if each.id == migration.vm]
 
     def load(name: str) -> float:

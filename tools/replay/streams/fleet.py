@@ -13,7 +13,7 @@ from replay.streams import Arrival, Stream
 
 def read(directory: Path, limit: int | None = None) -> Stream:
     """Read hosts, aggregates and the first ``limit`` requests; each may be gzipped or not."""
-    arrivals = [Arrival(**each) for each in _lines(directory / "requests.jsonl", limit)]
+    arrivals = [Arrival(**line) for line in _lines(directory / "requests.jsonl", limit)]
     aggregates = directory / "aggregates.json"
     return Stream(
         hosts=list(_lines(directory / "hosts.jsonl")),
