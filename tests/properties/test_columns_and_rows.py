@@ -223,7 +223,7 @@ def table(reports: list[dict]) -> HostTable:
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))
-@examples(60)
+@examples(40)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_a_filters_methods_agree(name, reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -237,7 +237,7 @@ def test_a_filters_methods_agree(name, reports, plain):
         assert passes or unit.reason(host, spec)
 
 
-@examples(100)
+@examples(70)
 @given(
     reports=st.lists(host_reports, min_size=1, max_size=6),
     plain=specs,
@@ -259,7 +259,7 @@ def test_filters_only_ever_remove_in_whatever_order(reports, plain, names, data)
 
 
 @pytest.mark.parametrize("name", sorted(WEIGHERS))
-@examples(60)
+@examples(40)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_a_weighers_methods_agree(name, reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -274,7 +274,7 @@ def test_a_weighers_methods_agree(name, reports, plain):
     assert unit.weigh(hosts.take(rows), spec).tolist() == columns[::2]
 
 
-@examples(200)
+@examples(140)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_capacity_is_plain_arithmetic(reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -306,7 +306,7 @@ class NoRandomSource:
         pass
 
 
-@examples(100)
+@examples(70)
 @given(
     reports=st.lists(host_reports, min_size=1, max_size=4),
     plain=specs,
