@@ -1,4 +1,4 @@
-"""Called by MkDocs (mkdocs.yml): adds the pages of the root and of the options, and makes links."""
+"""Called by MkDocs (mkdocs.yml): adds generated pages, makes links, weighs pages for the search."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ OF_THE_ROOT = {
     "CHANGELOG.md": "changelog.md",
 }
 DECISIONS = "decisions/README.md"
+SEARCH_BOOST = {
+    "Start": 2.0,
+    "Nova": 2.0,
+    "Own cluster": 2.0,
+    "Operate": 2.0,
+    "Policies": 1.5,
+    "Reference": 0.6,
+    "Contributors": 0.2,
+}
+"""How much a hit counts, by the section of its page in the navigation: guides before references."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -34,13 +44,20 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Link what the page names; the page of decisions lists them."""
     path = page.file.src_uri
+    page.meta.setdefault("search", _search(path, page))
     if path == DECISIONS:
         markdown += _decisions(files)
-    documents = {
-        f"docs/{documentation_page.src_uri}": documentation_page.src_uri
-        for documentation_page in files.documentation_pages()
-    }
+    documents = {f"docs/{each.src_uri}": each.src_uri for each in files.documentation_pages()}
+    markdown = links.on_the_site(markdown, path, OF_THE_ROOT)
     return links.linked(markdown, path, {**documents, **OF_THE_ROOT}, options.names())
+
+
+def _search(path: str, page: Any) -> dict[str, Any]:
+    """What the search plugin reads of a page: whether it is left out, or how much it counts."""
+    if path.startswith("decisions/") or path == OF_THE_ROOT["CHANGELOG.md"]:
+        return {"exclude": True}
+    section = page.ancestors[-1].title if page.ancestors else ""
+    return {"boost": SEARCH_BOOST.get(section, 1.0)}
 
 
 def _decisions(files: Files) -> str:

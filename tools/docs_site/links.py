@@ -1,4 +1,4 @@
-"""Makes links of what documents name in code: other documents, and options."""
+"""Links of the site: of Markdown files to each other, and of pages to what they name in code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from collections.abc import Callable, Collection, Mapping
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"(?<![\[`])`([^`]+)`(?![\]`])")
+_LINK = re.compile(r"(?<=\]\()([\w./-]+\.md)(?=[#)])")
 _OPTION = re.compile(r"\[(\w+)\]\s+(\w+)")
 OPTIONS_PAGE = "options.md"
+
+
+def on_the_site(text: str, page: str, of_the_root: Mapping[str, str]) -> str:
+    """The Markdown of a page whose links are those of the site.
+
+    In the repository, files of the root link to ``docs/rpc.md``, and pages to
+    ``../ARCHITECTURE.md``; on the site all are below one folder. ``of_the_root`` are pages by the
+    file of the root that they show.
+    """
+    files = {page: file for file, page in of_the_root.items()}
+    base = posixpath.dirname(files.get(page, f"docs/{page}"))
+
+    def link(match: re.Match[str]) -> str:
+        file = posixpath.normpath(posixpath.join(base, match.group(1)))
+        target = of_the_root.get(file)
+        if target is None and file.startswith("docs/"):
+            target = file.removeprefix("docs/")
+        if target is None:
+            return match.group(1)
+        return posixpath.relpath(target, posixpath.dirname(page) or ".")
+
+    return _outside_of_code(text, lambda part: _LINK.sub(link, part))
 
 
 def linked(

@@ -10,11 +10,12 @@ from docs_site.links import anchor
 from scheduler_worker import conf
 
 _INTRODUCTION = """\
-# Every option
+# Options
 
-The options that are ours, which files set; `docs/configuration.md` says which ones matter. An
-environment variable `OS_<GROUP>__<OPTION>` goes before the files. Options of libraries
-(`[oslo_messaging_rabbit]`, logs, `[keystone_authtoken]`) are in the sample configuration.
+For operators who look up one option of the worker. [Configure](configuration.md) lists the options
+that matter. An environment variable `OS_<GROUP>__<OPTION>` takes precedence over the files. The
+sample configuration also has the options of libraries: `[oslo_messaging_rabbit]`, logs and
+`[keystone_authtoken]`.
 """
 
 
@@ -36,7 +37,7 @@ def page() -> str:
 def _option(group: str, opt: Any) -> str:
     facts = "; ".join([opt.type.type_name, *_bounds(opt.type), f"default: {_default(opt)}"])
     if opt.mutable:
-        facts += "; SIGHUP reads it anew"
+        facts += "; read again on SIGHUP"
     lines = [f"### `{opt.dest}` {{#{anchor(group, opt.dest)}}}", "", f"*{facts}*", ""]
     return "\n".join([*lines, _escaped(opt.help or ""), *_choices(opt.type), ""])
 
