@@ -9,7 +9,7 @@ A field is None when it is absent; a codec leaves it out when it writes. In XML 
   ``element`` of their type;
 * repeated elements without one around them, where it is :data:`Links`.
 
-The names are oVirt's; ``docs/rest.md`` explains the fields.
+The names are oVirt's; ``docs/migrating-from-ovirt.md`` explains the fields.
 """
 
 from __future__ import annotations

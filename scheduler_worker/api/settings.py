@@ -51,7 +51,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The users, with hashed passwords and roles; read again when it changes.
     `scheduler-worker-manage user add` edits it."""
     policy_file: Annotated[str | None, Opt()] = None
-    """oslo.policy rules that replace defaults; docs/rest.md lists them."""
+    """oslo.policy rules that replace defaults; docs/migrating-from-ovirt.md lists them."""
     token_ttl_s: Annotated[float, Opt(min=1, max=31_536_000)] = 28_800.0
     """Seconds after which a token expires."""
     certificate_file: Annotated[str | None, Opt()] = None

@@ -1,41 +1,41 @@
 """The example units of policies, and the guide that builds, attaches and removes a policy of them.
 
-The commands of ``docs/policy-guide.md`` run as they stand there, with curl against a REST API that
-listens.
+The commands of ``docs/migrating-from-ovirt.md``, "A policy over REST, step by step", run as they
+stand there, with curl against a REST API that listens.
 """
 
 import contextlib
 import os
 import re
 import shutil
-import subprocess
 import uuid
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from msgspec import structs
-
 from scheduler_worker import api_process, conf
 from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.operations.callers import Grant
+from scheduler_worker.service.policies.policy_rules import check_policy
 from tests.support.examples import install, registered_in
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.patience import PROCESS_S
+from tests.support.pages import Shell, section
 from tests.support.services import host
 from tests.support.units import made
 from tests.support.workers import write_config
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "policy-guide.md"
-TOOL = "/etc/scheduler_worker/tool.conf"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GUIDE = DOCS / "migrating-from-ovirt.md"
+POLICIES = DOCS / "cluster-policies.md"
 PASSWORD = "correct horse"
 
 
-def blocks(language: str) -> list[str]:
-    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    return pattern.findall(GUIDE.read_text())
+def yaml_of_the_policies() -> str:
+    """The YAML of a policy of the example units, as the page about policies prints it."""
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", POLICIES.read_text(), re.MULTILINE | re.DOTALL)
+    return str(text)
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +96,6 @@ def test_the_cost_is_the_distance_from_the_target(units, hosts, target, costs):
     assert unit.weigh(hosts, request_spec(memory_mb=1024)).tolist() == costs
 
 
-def test_the_units_that_the_guide_writes_decide_as_those_of_the_package(units):
-    found = {}
-    for program in blocks("python")[:2]:
-        exec(program, found)
-    hosts = host_table(host_record(host=f"h{mb}", memory_mb_used=mb) for mb in (7168, 0, 4096))
-    spec = request_spec(memory_mb=1024)
-    masks = [made(each["SpareMemoryFilter"]).passes(hosts, spec) for each in (found, vars(units))]
-    costs = [made(each["MemoryUseCost"]).weigh(hosts, spec) for each in (found, vars(units))]
-    assert masks[0].tolist() == masks[1].tolist() == [False, True, True]
-    assert costs[0].argsort().tolist() == costs[1].argsort().tolist() == [1, 2, 0]
-
-
 # The guide
 
 
@@ -125,54 +113,22 @@ def api(installed, tmp_path):
     )
     loaded = conf.load(["--config-file", str(config)])
     with api_process.build_embedded(loaded).running() as running:
-        running.config_file = config  # type: ignore[attr-defined]
         with SchedulerClient.connect(running.worker.bus.url) as client:
             client.update_hosts([host("h1"), host("h2", memory_mb_used=3000)])
         yield running
 
 
-class Shell:
-    """Runs the guide's commands one after the other, in one shell."""
-
-    def __init__(self, url: str) -> None:
-        self._bash = subprocess.Popen(
-            ["bash"],
-            env={**os.environ, "no_proxy": "*", "API": url, "LOGIN": f"anna:{PASSWORD}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def close(self) -> None:
-        self._bash.communicate(timeout=PROCESS_S)
-
-    def run(self, section: str) -> None:
-        """Run the commands of a section; each prints what is printed there."""
-        text = GUIDE.read_text().partition(f"\n## {section}")[2].partition("\n## ")[0]
-        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
-            for command, printed in re.findall(
-                r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE
-            ):
-                if not command.startswith("export"):
-                    assert self.output(command) == f"{printed}status 0\n", command
-
-    def output(self, command: str) -> str:
-        """What a command prints, and its status."""
-        assert self._bash.stdin
-        assert self._bash.stdout
-        marker = uuid.uuid4().hex
-        self._bash.stdin.write(f"{command}\nstatus=$?; echo; echo {marker}; echo $status\n")
-        self._bash.stdin.flush()
-        lines = list(iter(self._bash.stdout.readline, f"{marker}\n"))
-        printed = "".join(lines).removesuffix("\n")
-        return f"{printed}status {self._bash.stdout.readline()}"
-
-
 @pytest.fixture
 def shell(api):
-    with contextlib.closing(Shell(api.url)) as found:
+    environment = {**os.environ, "no_proxy": "*", "API": api.url, "LOGIN": f"anna:{PASSWORD}"}
+    with contextlib.closing(Shell(DOCS, environment)) as found:
         yield found
+
+
+def follow(shell: Shell, title: str) -> None:
+    """Run a section of the guide, but for the lines that name URL and password."""
+    text = section(GUIDE.read_text(), title)
+    shell.follow(re.sub(r"^\$ export .*\n", "", text, flags=re.MULTILINE))
 
 
 def in_force(api):
@@ -181,23 +137,29 @@ def in_force(api):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_guide_from_the_first_request_to_the_last(api, shell, capsys):
-    shell.run("3.")
-    shell.run("4.")
+def test_the_guide_from_the_first_request_to_the_last(api, shell):
+    follow(shell, "A policy over REST, step by step")
+    follow(shell, "Build")
     found = api.administration.library.policy_called("roomy").document
-    [given] = read_policies(blocks("yaml")[0], "the guide")
-    assert given.document == structs.replace(found, id=given.document.id, version=1)
+    assert [each.unit for each in found.filters] == ["SpareMemory"]
+    assert found.parameters == {"SpareMemoryMb": "2048"}
     assert in_force(api)["name"] == "nova"
 
-    shell.run("5.")
+    follow(shell, "Attach")
     assert in_force(api)["name"] == "roomy"
     assert in_force(api)["parameters"] == {"SpareMemoryMb": "512", "MemoryTargetPercent": "100"}
-    program = blocks("python")[2].replace(TOOL, str(api.config_file))
-    exec(program, {})
+    with SchedulerClient.connect(api.worker.bus.url) as client:
+        found = client.explain({"flavor": {"vcpus": 2, "memory_mb": 4096}})
     # Of 8192 MiB the second host uses 3000, and would 7096 with the VM: closer to the target.
-    assert "policy roomy chooses h2\n" in capsys.readouterr().out
+    assert (found["policy"]["name"], found["chosen"]) == ("roomy", "h2")
 
-    shell.run("7.")
+    follow(shell, "Undo")
     assert in_force(api)["name"] == "nova"
     assert all(each.is_locked for each in api.administration.library.policies())
     assert "SpareMemory" not in {each.name for each in api.administration.library.units()}
+
+
+def test_the_yaml_of_the_page_about_policies_names_the_example_units(api):
+    [given] = read_policies(yaml_of_the_policies(), "the page")
+    assert given.document.name == "roomy"
+    check_policy(given.document, api.administration.library.units(), {})

@@ -1,0 +1,34 @@
+"""What the tests read of pages with commands."""
+
+from tests.support.pages import missing, section, steps
+
+
+def test_missing_lines_are_noticed():
+    assert missing("a ... c\n...\nd", "a b c\nx\nd") is None
+    assert missing("a ... c", "a b d") == "a ... c"
+    assert missing("d\na", "a\nd") == "a"
+
+
+def test_commands_have_continuations_here_documents_and_what_they_print():
+    page = """
+```console
+$ cat > a <<'END'
+$ not a command
+END
+$ b \\
+    c
+x
+```
+
+```sh
+$ no
+```
+"""
+    assert steps(page) == [
+        ("cat > a <<'END'\n$ not a command\nEND", ""),
+        ("b \\\n    c", "x\n"),
+    ]
+
+
+def test_a_section_ends_with_the_next_heading():
+    assert section("# A\n\nx\n\n## B\n\ny\n\n### C\n\nz\n", "B") == "\ny\n"
