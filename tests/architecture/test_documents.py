@@ -136,18 +136,15 @@ def is_importable(name: str) -> bool:
     return is_module and hasattr(importlib.import_module(module), attribute)
 
 
-ENTRY = re.compile(r"^\*\*(.+?)\*\* \((.+?)\): ", re.MULTILINE)
+ENTRY = re.compile(r"^\*\*(.+?)\*\*: [A-Z`]", re.MULTILINE)
 
 
-def test_every_term_of_the_glossary_has_a_place_and_stands_in_order():
+def test_the_terms_of_the_glossary_stand_in_order():
     text = (ROOT / "docs" / "glossary.md").read_text()
-    entries = ENTRY.findall(text)
-    assert len(entries) == len(re.findall(r"^\*\*", text, re.MULTILINE)) > 100
-    terms = [term for term, _ in entries]
-    assert terms == sorted(terms, key=str.casefold)
-    for term, places in entries:
-        for place in re.findall(r"`(.+?)`", places) or [term]:
-            assert (PACKAGE / place).exists(), f"{term}: {place}"
+    terms = ENTRY.findall(text)
+    assert len(terms) == len(re.findall(r"^\*\*", text, re.MULTILINE))
+    assert terms == sorted(set(terms), key=str.casefold)
+    assert f": {len(terms)} terms" in text
 
 
 def test_every_kind_of_record_is_documented():

@@ -1,4 +1,4 @@
-"""The code speaks of reservations, leases and cluster views; ``docs/glossary.md`` has all terms."""
+"""The code speaks of reservations, leases and cluster views, not of older words for them."""
 
 import io
 import re
