@@ -1,0 +1,59 @@
+"""The commands of the first pages run as they are printed, and print what the pages say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import Shell, section
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = (ROOT / "docs" / "first-placement.md").read_text()
+POLICIES = (ROOT / "docs" / "cluster-policies.md").read_text()
+TUNING = (ROOT / "docs" / "tuning.md").read_text()
+SECTIONS = re.findall(r"^## (\d\. .*)$", FIRST, re.MULTILINE)
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """Where the commands run: a checkout with what they need, and a ``.run`` of its own."""
+    for name in ("examples", "tests", "etc"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "dev-services", tmp_path / "tools")
+    return tmp_path
+
+
+@pytest.fixture
+def shell(checkout):
+    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    with contextlib.closing(Shell(checkout, environment)) as found:
+        yield found
+
+
+def test_the_first_placement_and_a_policy_that_packs(
+    checkout, shell, redis_server, rabbit_server
+):
+    assert len(SECTIONS) > 3
+    try:
+        for title in SECTIONS[:-1]:
+            shell.follow(section(FIRST, title).replace("$ make venv\n", ""))
+        shell.follow(section(POLICIES, "Pack or spread"))
+        shell.follow(section(FIRST, SECTIONS[-1]))
+    finally:
+        shell.run("kill $(jobs -p)")
+        stop = [sys.executable, "tools/dev-services", "stop"]
+        subprocess.run(stop, cwd=checkout, check=False)
+
+
+def test_a_tuning_policy_from_scratch(shell):
+    shell.run(f"export PATH={Path(sys.executable).parent}:$PATH")
+    shell.follow(section(TUNING, "A policy from scratch"))
