@@ -109,6 +109,8 @@ def is_there(path: Path) -> bool:
 NOT_PYTHON = {
     "scheduler_worker.filters",
     "scheduler_worker.weighers",
+    "scheduler_worker.policy_filters",
+    "scheduler_worker.policy_weights",
     "scheduler_worker.policy_balances",
 }
 """Groups of entry points."""
