@@ -1,0 +1,1 @@
+"""What can be counted about words: in documents, docstrings and messages."""
