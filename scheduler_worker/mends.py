@@ -5,7 +5,7 @@ from __future__ import annotations
 BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
 STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
 STATE_ACCOUNT = (
-    "Give the account of [state] url the commands and keys of docs/state.md, What Redis must be: "
+    "Give the account of [state] url the commands and keys of docs/security.md, Redis: "
     "redis-cli ACL SETUSER"
 )
 NOVA = "See [nova], and whether it answers: openstack compute service list"
@@ -21,7 +21,7 @@ HOSTS = (
 )
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
-UPGRADE = "Finish the upgrade (docs/operations.md)"
+UPGRADE = "Finish the upgrade (docs/upgrading.md)"
 START = "Start one (systemctl start scheduler-worker@1), and see its log"
 SILENT = "See its log; one that was killed is forgotten after half a minute, and can be restarted"
 

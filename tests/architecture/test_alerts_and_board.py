@@ -125,7 +125,7 @@ def test_every_alert_has_its_section_of_the_runbook():
     for rule in RULES:
         name = rule["alert"]
         assert rule["annotations"]["runbook"] == f"docs/runbook.md#{name.lower()}"
-        for part in ("Means", "Look at", "Mend"):
+        for part in ("Means", "Check", "Fix"):
             assert re.search(rf"^\*\*{part}\.\*\* \S", sections[name], re.MULTILINE), (name, part)
 
 

@@ -247,7 +247,7 @@ def test_a_log_without_new_records_expires(redis_url):
 
 
 def test_the_documented_account_suffices(redis_url):
-    commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
+    commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/security.md").read_text())
     with redis.Redis.from_url(redis_url) as client:
         client.acl_setuser(
             "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands

@@ -408,7 +408,7 @@ class TestOperators:
         assert "INFO" in state.check()[0]
 
     def test_the_documented_account_suffices(self, redis_url, client, connect):
-        commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
+        commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/security.md").read_text())
         client.acl_setuser(
             "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
         )

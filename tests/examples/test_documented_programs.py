@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler_worker import app, conf
+from scheduler_worker.cli.fleet.hosts import read_reports
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -16,7 +17,8 @@ from tests.support.services import host
 from tests.support.workers import write_config
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = "/etc/scheduler_worker/tool.conf"
+CONFIG = re.compile(r"/etc/scheduler_worker/tool.conf|\.run/scheduler_worker.conf")
+"""The files of clients in the documentation: in production, and at a developer's desk."""
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,40 +53,17 @@ def test_programs_run(worker, program, capsys):
             client.update_hosts([host("h1"), host("h2", **full), host("h3", service=off)])
             client.select_destinations({"flavor": {"vcpus": 1, "memory_mb": 64}}, ["i1"])
     local = re.sub(r"rabbit://[^\"]+", worker.bus.url, program)
-    local = local.replace(CONFIG, str(worker.config_file))
+    local = CONFIG.sub(str(worker.config_file), local)
     exec(compile(local, "document", "exec"), {"__name__": "document"})
     assert capsys.readouterr().out.strip(), "the program prints something"
 
 
-def test_the_readme_reports_a_host_and_places_a_vm(worker, capsys):
+def test_the_readme_places_a_vm_on_an_example_host(worker, capsys):
     [program] = programs("README.md")
-    exec(re.sub(r"rabbit://[^\"]+", worker.bus.url, program), {})
-    assert capsys.readouterr().out.split() == ["compute-1"]
-
-
-def test_the_explanation_names_the_reason_of_a_rejection(worker, capsys):
-    [program] = [each for each in programs("docs/troubleshooting.md") if "explain" in each]
     with SchedulerClient.connect(worker.bus.url) as client:
-        off = {"disabled": True, "disabled_reason": "maintenance of rack 7"}
-        client.update_hosts([host("h3", service=off)])
-    exec(program.replace(CONFIG, str(worker.config_file)), {})
-    printed = capsys.readouterr().out
-    assert "h3: RequestFilters its compute service is disabled: maintenance of rack 7" in printed
-    assert "There are not enough hosts available." in printed
-
-
-def test_the_records_of_a_server_are_shown(worker, capsys):
-    [program] = [each for each in programs("docs/troubleshooting.md") if "list_decisions" in each]
-    with SchedulerClient.connect(worker.bus.url) as client:
-        client.update_hosts([host("h1"), host("h2", vcpus_used=100)])
-        client.select_destinations({"flavor": {"vcpus": 1, "memory_mb": 64}}, ["i1"])
-    worker.decisions.recorder.write()
-    program = re.sub(r'instance = ".*"', 'instance = "i1"', program)
-    exec(program.replace(CONFIG, str(worker.config_file)), {})
-    printed = capsys.readouterr().out
-    assert "placed ['h1'] Host h1: the only one of 2 hosts that passes." in printed
-    assert "CoreFilter: 2 -> 1" in printed
-    assert "h1 0.0 {}" in printed
+        client.update_hosts(read_reports(ROOT / "examples/hosts.yaml"))
+    exec(CONFIG.sub(str(worker.config_file), program), {})
+    assert capsys.readouterr().out.split() == ["compute-2"]
 
 
 def units() -> dict[str, type]:

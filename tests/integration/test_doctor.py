@@ -228,7 +228,7 @@ def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
             client.acl_deluser("modest")
     [refused] = [each for each in found if each["check"] == "the shared state"]
     assert refused["status"] == "failed"
-    assert "docs/state.md, What Redis must be" in refused["fix"]
+    assert "docs/security.md, Redis" in refused["fix"]
     [away] = [
         each
         for each in serverless(state={"url": f"redis://{LOOPBACK}:{free_port()}/0"})

@@ -63,7 +63,7 @@ def systemd():
 
 def test_the_source_archive_is_complete(unpacked):
     archive, files = unpacked
-    assert {"CHANGELOG.md", "Makefile", "tools/dev-services", "docs/operations.md"} <= files
+    assert {"CHANGELOG.md", "Makefile", "tools/dev-services", "docs/runbook.md"} <= files
     assert [each for each in sorted(files) if not (archive / each).is_file()] == []
 
 
@@ -74,7 +74,7 @@ def test_the_wheel_has_the_operators_files(machine):
         f"etc/systemd/{UNIT}": "lib/systemd/system",
         f"etc/systemd/{API_UNIT}": "lib/systemd/system",
         "etc/sysusers.d/scheduler_worker.conf": "lib/sysusers.d",
-        "docs/operations.md": "share/doc/scheduler_worker/docs",
+        "docs/runbook.md": "share/doc/scheduler_worker/docs",
         "CHANGELOG.md": "share/doc/scheduler_worker",
         "etc/grafana/scheduler_worker.json": "share/scheduler_worker/grafana",
         "etc/container/Containerfile": "share/scheduler_worker/container",

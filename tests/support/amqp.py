@@ -190,7 +190,7 @@ class Account:
         self._exchange = re.escape(exchange)
 
     def permit(self, *, without_dead_letters: bool = False, without_answers: bool = False) -> None:
-        """Grant what ``docs/operations.md`` says, except what is left out."""
+        """Grant what ``docs/security.md`` says, except what is left out."""
         letters = "" if without_dead_letters else "|_dead_letters"
         known = rf"{self._exchange}|{self._topic}(\..*|_fanout.*{letters})?"
         write = f"^({known})$" if without_answers else rf"^(amq\.default|{known})$"

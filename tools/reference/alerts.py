@@ -14,7 +14,7 @@ from scheduler_worker.service.health.rules import DOWN_SHARE, FEED_LAG_S, REFUSE
 PATH = Path("etc/prometheus/alerts.yaml")
 HEAD = """\
 # Alerts of scheduler_worker, written by `make reference` from tools/reference/alerts.py;
-# docs/runbook.md says what each means and how to mend it. Workers are scraped as job
+# docs/runbook.md says what each means and how to fix it. Workers are scraped as job
 # "scheduler_worker". A counter that is not there yet does not increase when it appears with its
 # first event, so the alerts on rare events also ask whether the counter is new.
 """
@@ -119,7 +119,7 @@ ALERTS = (
     ),
     Alert(
         "SchedulerLockTimeouts", "warning", rare(events.LOCK_TIMEOUTS, "10m", "cluster"), "2m",
-        "Requests of cluster {{ $labels.cluster }} do not get their turn",
+        "Requests of cluster {{ $labels.cluster }} wait too long for its lock",
         "A cluster gets more requests than it can decide, or its leaseholder hangs.",
     ),
     Alert(
@@ -153,13 +153,13 @@ ALERTS = (
     Alert(
         "SchedulerTuningFails", "warning", rare(events.TUNING_FAILURES, "15m", "cluster"), "",
         "Tuning of cluster {{ $labels.cluster }} fails",
-        "A tuning turn ended in an unexpected error.",
+        "A tuning cycle ended in an unexpected error.",
     ),
     Alert(
         "SchedulerTuningStopped", "warning",
         f"sum by (cluster) (increase({metric(events.TUNING_TIME)}_count[10m])) == 0", "5m",
         "No worker tunes cluster {{ $labels.cluster }}",
-        "It was tuned before, and no worker has taken its turn for ten minutes.",
+        "It was tuned before, and no worker has tuned it for ten minutes.",
     ),
     Alert(
         "SchedulerBalancingFails", "warning",
@@ -172,7 +172,7 @@ ALERTS = (
         rate(events.MIGRATIONS, "1h", "cluster", outcome='!done')
         + f"\n> {rate(events.MIGRATIONS, '1h', 'cluster', outcome='done')}", "15m",
         "Most migrations of cluster {{ $labels.cluster }} fail",
-        "Whoever migrates VMs refuses, fails or does not answer.",
+        "The program that migrates VMs refuses, fails or does not answer.",
     ),
     Alert(
         "SchedulerPowerActionsFail", "warning",
@@ -181,7 +181,7 @@ ALERTS = (
         )
         + f"\n> {rate(events.POWER_ACTIONS, '1h', 'cluster', outcome='done')}", "15m",
         "Most power actions of cluster {{ $labels.cluster }} fail",
-        "Whoever switches hosts off and on refuses, fails or does not answer.",
+        "The program that switches hosts off and on refuses, fails or does not answer.",
     ),
     Alert(
         "SchedulerHostsUnprotected", "warning",
@@ -217,7 +217,7 @@ ALERTS = (
         f"{increase(events.PROVIDER_FAILURES, '10m')} > 0\n"
         f"unless {increase(events.PROVIDER_READS, '5m')} > 0", "5m",
         "Placement's resource providers cannot be read",
-        "Capacity and use of hosts are those of the last answer.",
+        "Workers use the last answers about capacity and use.",
     ),
     Alert(
         "SchedulerRecordsDropped", "warning",
@@ -229,7 +229,7 @@ ALERTS = (
         "SchedulerExternalUnitFails", "warning",
         f"{increase(events.UNIT_CALLS, '15m', 'unit', result='!ok')} > 0", "5m",
         "The external unit {{ $labels.unit }} fails",
-        "Decisions go on without it, or no host passes a filter that refuses then.",
+        "Decisions go on without it, or no host passes its filter.",
     ),
     Alert(
         "SchedulerApiCannotServe", "critical",

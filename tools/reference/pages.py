@@ -14,83 +14,97 @@ from scheduler_worker.scheduling.ovirt.mandatory import MANDATORY
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-_COST = """\
-**Cost**: how many hosts the unit evaluates, and when again. Results are cached for each equivalence
-class: requests of which all units read the same. A unit that does not apply to a request costs
-nothing.
+_HEAD = """\
+# Unit catalogue
+
+For administrators who choose filters and weighers: every unit, what it reads, its options and an
+example. Generated from the code by `make reference`; do not edit.
+
+| part | named by |
+|---|---|
+| [Filters](#filters) | `[filter_scheduler] enabled_filters`, cluster policies |
+| [Weighers](#weighers) | `[filter_scheduler] weight_classes`, cluster policies |
+| [oVirt filters](#ovirt-filters), [oVirt weights](#ovirt-weights) | cluster policies |
+| [Balances](#balances) | cluster policies |
+| [Mandatory filters](#mandatory-filters) | nothing: they run first under every policy |
+
+[Cluster policies](cluster-policies.md) shows how a policy names units. To add a unit, see
+[Write a unit](writing-a-filter.md).
+
+## Cost
+
+Results are cached for each request class: requests that read the same in all units. If a unit does
+not apply to a request, it costs nothing.
 
 | cost | evaluates | again |
 |---|---|---|
 | facts | all hosts at once, in columns | a host with a new report |
 | use | all hosts at once, in columns | also a host whose reservations change |
 | rows | the remaining hosts, one by one | also a host whose reservations change |
-| request | all hosts at once, in columns | for each request that it applies to, with all other
-units |
+| request | all hosts at once, in columns | for each request to which it applies, with all units |
 """
-_FILTERS = f"""\
-# Filters
+_FILTERS = """\
 
-Generated from the filters' code by `make reference`; do not edit. A filter decides which hosts can
-take an instance. Those that `[filter_scheduler] enabled_filters` names are evaluated in that order,
-each on the hosts that the one before it passed. Your own: `docs/writing-a-filter.md`.
+## Filters
 
-**Once**: evaluated for the first instance of a request only, as placing it cannot change the
-result.
-**Rebuild**: evaluated for a rebuild with a new image, too; the others pass every host then.
-Requests with `force_hosts` or `force_nodes` skip all filters, unless they are such a rebuild.
+A filter decides which hosts can take an instance. The enabled filters run in the order of
+`[filter_scheduler] enabled_filters`. Each sees only the hosts that the filters before it passed.
 
-{_COST}"""
-_WEIGHERS = f"""\
-# Weighers
+| column | meaning |
+|---|---|
+| by default | the filter is in the default list |
+| once | it runs for the first instance of a request only |
+| rebuild | it runs also for a rebuild with a new image; the others pass every host then |
 
-Made from the weighers themselves by `make reference`; do not edit. A weigher gives each host that
-passed the filters a raw value, higher is better. Raw values are spread over 0 to 1 between the
-smallest and the largest of these hosts, multiplied, and added up over all weighers; the host with
-the largest sum is taken. Where all hosts are equal each gets 0. A lone host is not weighed.
-
-**The multiplier** is an option. Aggregate metadata under the same key overrides it for the hosts
-of the aggregate; of several the smallest counts, and if one is no number the option does. A
-negative multiplier reverses the preference, 0 turns the weigher off.
-
-**From 0**: raw values below 0 count as 0, and the spread begins at 0 and not at the smallest. So
-where all hosts are equal each gets 1, unless all are 0.
-
-{_COST}"""
-
-
-_POLICY_UNITS = f"""\
-# oVirt's policy units
-
-Generated from the units' code by `make reference`; do not edit. Cluster policies name these units
-(`docs/cluster-policies.md`), under oVirt's names and ids, beside the filters and weighers of
-`docs/filters.md` and `docs/weighers.md`. They read what hosts report under `virt` and requests say
-under `vm` (`docs/rpc.md`); what is missing there is taken from Nova's fields where these say the
-same.
-
-Filters and weights are entries apart, and some share a name. Of a weight the lower score is better.
-Parameters are texts that match the expression as a whole. Mandatory filters are asked first under
-every policy and named by none; they concern requests that ask for something of theirs.
-
-{_COST}"""
-
-_BALANCES = """\
-A balance looks at the load of a cluster's hosts and proposes migrations of running VMs, the best
-one first, each with the hosts that may take the VM; `docs/balancing.md` has what they have in
-common.
+If a request names `force_hosts` or `force_nodes`, all filters are skipped, except for such a
+rebuild.
 """
+_WEIGHERS = """\
+
+## Weighers
+
+A weigher gives each remaining host a raw value; higher is better. Raw values are rescaled to 0 to 1
+between the smallest and the largest, multiplied, and added up over all weighers. The host with the
+largest sum wins. If all hosts are equal, each gets 0. If one host is left, it is not weighed.
+
+* **Multiplier**: an option. The aggregate metadata key of the same name overrides it for the hosts
+  of the aggregate. Of several values the smallest counts; if one is no number, the option counts.
+  A negative multiplier reverses the preference, and 0 switches the weigher off.
+* **From 0**: raw values below 0 count as 0, and the scale begins at 0.
+"""
+_NEXT = """\
+
+## Next
+
+* [Cluster policies](cluster-policies.md): put units into a policy.
+* [Write a unit](writing-a-filter.md): add your own.
+"""
+_OF_OVIRT = {
+    "oVirt filters": """\
+These units have oVirt's names and ids. They read what hosts report under `virt` and what requests
+say under `vm`: [RPC](rpc.md). If a field is missing there, Nova's field of the same meaning counts.
+A parameter is a text that matches the expression as a whole.
+""",
+    "Mandatory filters": """\
+They concern requests that ask for something of theirs.
+""",
+    "oVirt weights": """\
+The host with the lower score is better.
+""",
+    "Balances": """\
+A balance proposes migrations of running VMs, the best first, each with the hosts that may take the
+VM: [Balancing](balancing.md).
+""",
+}
 
 
 def pages() -> dict[Path, str]:
-    """The files, with their contents."""
+    """The file, with its contents."""
     filters = [facts(unit) for _, unit in sorted(registered(FILTERS).items())]
     weighers = [facts(unit) for _, unit in sorted(registered(WEIGHERS).items())]
-    return {
-        DOCS / "filters.md": "\n".join([_FILTERS, *_filter_table(filters), *_sections(filters)]),
-        DOCS / "weighers.md": "\n".join(
-            [_WEIGHERS, *_weigher_table(weighers), *_sections(weighers)]
-        ),
-        DOCS / "policy-units.md": "\n".join([_POLICY_UNITS, *_policy_units()]),
-    }
+    lines = [_HEAD, _FILTERS, *_filter_table(filters), *_sections(filters)]
+    lines += [_WEIGHERS, *_weigher_table(weighers), *_sections(weighers), *_policy_units()]
+    return {DOCS / "policy-units.md": "\n".join(lines)}
 
 
 def _policy_units() -> Iterator[str]:
@@ -99,21 +113,16 @@ def _policy_units() -> Iterator[str]:
         for group in POLICY_UNITS
     )
     mandatory = [entry(name, unit, is_mandatory=True) for name, unit in sorted(MANDATORY.items())]
-    for title, some in (
-        ("Filters", filters),
-        ("Mandatory filters", mandatory),
-        ("Weights", weights),
-    ):
-        yield f"\n## {title}\n\n| unit | id | cost |\n|---|---|---|"
+    units = (filters, mandatory, weights)
+    for (title, text), some in zip(_OF_OVIRT.items(), (*units, balances), strict=True):
+        has_cost = some is not balances
+        yield f"\n## {title}\n\n{text}"
+        yield "| unit | id | cost |\n|---|---|---|" if has_cost else "| unit | id |\n|---|---|"
         for each in some:
-            yield f"{_row(each)} {cost(each.unit)} |"
+            yield f"{_row(each)} {cost(each.unit)} |" if has_cost else _row(each)
         for each in some:
             yield from _policy_unit(each)
-    yield f"\n## Balances\n\n{_BALANCES}\n| unit | id |\n|---|---|"
-    yield from map(_row, balances)
-    for balance in balances:
-        yield from _policy_unit(balance)
-    yield ""
+    yield _NEXT
 
 
 def _row(each: CatalogueEntry) -> str:
@@ -168,7 +177,7 @@ def _sections(units: list[Facts]) -> Iterator[str]:
             "Aggregate metadata": metadata(unit),
             "Example": unit.fields.get("Example", ""),
         }
-        yield f"\n## {unit.name}\n\n{_markdown(unit.prose)}\n"
+        yield f"\n### {unit.name}\n\n{_markdown(unit.prose)}\n"
         yield from (f"* **{name}**: {_markdown(text)}" for name, text in rows.items() if text)
     yield ""
 
