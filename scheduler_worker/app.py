@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories, mends, preflight
+from scheduler_worker import factories, preflight, remedies
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Component, Components, Hook
@@ -89,12 +89,12 @@ class Worker:
         self._weighers = registered(WEIGHERS)
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
         self._trust = factories.build_trust(settings, self.fleet, clock)
-        self._cages = factories.build_cages(settings, self.monitor)
+        self._sandboxes = factories.build_sandboxes(settings, self.monitor)
         self._compiling = threading.Lock()
         self._logging = log_config.LogConfig(conf.log_config_append, debug=conf.debug)
         self._pipelines = self._compile(settings.options)
         self._unit_files = (
-            watch(self._cages.has_changed, self.read_units_again) if self._cages else None
+            watch(self._sandboxes.has_changed, self.read_units_again) if self._sandboxes else None
         )
         self.inventory = factories.build_inventory(settings, self.fleet, self.monitor)
         self._feed = factories.build_feed(
@@ -132,7 +132,7 @@ class Worker:
     def _compile(self, options: Options) -> Pipelines:
         """Raises ConfigError, or ClusterPolicyError for the policy that the options describe."""
         return factories.compile_pipelines(
-            options, self._filters, self._weighers, self._trust, self._cages
+            options, self._filters, self._weighers, self._trust, self._sandboxes
         )
 
     def _build_scheduler(self) -> Scheduler:
@@ -252,7 +252,7 @@ class Worker:
             self.monitor,
             Hook(stop=self.bus.close),
             Hook(self._warn_of_options),
-            Hook(stop=self._cages.close) if self._cages else None,
+            Hook(stop=self._sandboxes.close) if self._sandboxes else None,
             Hook(stop=self.state.close),
             self._advice,
             Hook(self._load),
@@ -447,8 +447,8 @@ class Worker:
 
     def _last_missing(self) -> list[str]:
         """What was missing when it was looked at last, up to a drain or resume since."""
-        found = [each for each in self.monitor.last_missing() if each != mends.DRAINED]
-        return [*found, mends.DRAINED] if self.facts.is_drained else found
+        found = [each for each in self.monitor.last_missing() if each != remedies.DRAINED]
+        return [*found, remedies.DRAINED] if self.facts.is_drained else found
 
     # Health, for the monitor
 
@@ -462,9 +462,11 @@ class Worker:
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
-        found = [f"{mends.ABOUT_THE_BUS}{problem}"] if (problem := self._server.problem()) else []
+        found = (
+            [f"{remedies.ABOUT_THE_BUS}{problem}"] if (problem := self._server.problem()) else []
+        )
         if self.facts.is_drained:
-            found.append(mends.DRAINED)
+            found.append(remedies.DRAINED)
         problem = self.state.problem()
         if problem is None and self.feeder is not None:
             problem = self.feeder.unready()

@@ -21,7 +21,7 @@
     |  |- PlacementRefused     Placement does not accept the account, or answers nonsense
     |  |- BusUnavailable       the broker cannot be reached
     |  |  `- Undeliverable     the broker has no queue for the message
-    |  |- ExternalUnitFailed   a unit in a cage failed, was too slow, or answered nonsense
+    |  |- ExternalUnitFailed   a unit in a sandbox failed, was too slow, or answered nonsense
     |  |- CallTimeout          no answer in time; whether the call had an effect is unknown
     |  |- NotServed            what answered is no worker that serves the call
     |  `- RemoteFailure        the called method raised an error
@@ -170,7 +170,7 @@ class Undeliverable(BusUnavailable):
 
 
 class ExternalUnitFailed(BackendError):
-    """Raised when a unit that runs in a cage gives no answer that can be used."""
+    """Raised when a unit that runs in a sandbox gives no answer that can be used."""
 
 
 class CallTimeout(BackendError):

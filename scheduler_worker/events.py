@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from scheduler_worker import mends
+from scheduler_worker import remedies
 
 OTHER = "other"
 """The label of everything beyond the limit of labels."""
@@ -23,12 +23,12 @@ _TRACEBACK = "The worker's log has the traceback"
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong when an event happens: how reports call it, and how it is mended."""
+    """What is wrong when an event happens: how reports call it, and how it is fixed."""
 
     text: str
     alert: str | None = None
     """The alert of ``etc/prometheus/alerts.yaml`` about it, which the runbook explains."""
-    mend: str = ""
+    fix: str = ""
     """Empty: it is reported, and nothing is said of it."""
     is_failure: bool = False
     """Whether nothing works meanwhile; else it is a warning."""
@@ -79,14 +79,14 @@ class Gauge(Event, frozen=True, eq=False):
 
 
 def _per_cluster(
-    name: str, text: str, alert: str | None = None, mend: str = "", *, what: str = ""
+    name: str, text: str, alert: str | None = None, fix: str = "", *, what: str = ""
 ) -> Count:
     """A counter for each cluster; ``what`` is how reports call it, if it is trouble."""
-    troubles = {"": Trouble(what, alert, mend)} if what else {}
+    troubles = {"": Trouble(what, alert, fix)} if what else {}
     return Count(name, text, _CLUSTER, MAX_CLUSTERS, troubles)
 
 
-_NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", mends.NOVA_DATABASES)
+_NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", remedies.NOVA_DATABASES)
 _UNIT_FAILED = Trouble(
     "calls of external units failed",
     "SchedulerExternalUnitFails",
@@ -203,7 +203,7 @@ STATE_ERRORS: Final = Count(
     "redis_errors_total",
     "requests that failed because the shared state was unreachable",
     troubles={
-        "": Trouble("operations on the shared state failed", "SchedulerStateOutage", mends.STATE)
+        "": Trouble("operations on the shared state failed", "SchedulerStateOutage", remedies.STATE)
     },
 )
 
@@ -224,7 +224,7 @@ UNIT_TIME: Final = Duration(
 UNIT_FILES: Final = Count(
     "external_unit_files_total",
     "files of external units that were loaded; `isolation` is what the kernel grants their "
-    "cage: `files+ipc+network+processes+landlock` is everything, `limits` is nothing but "
+    "sandbox: `files+ipc+network+processes+landlock` is everything, `limits` is nothing but "
     "resource limits",
     ("file", "isolation"),
 )
@@ -402,7 +402,7 @@ PROVIDER_FAILURES: Final = Count(
         "": Trouble(
             "questions to Placement about providers failed",
             "SchedulerProvidersUnread",
-            mends.PLACEMENT,
+            remedies.PLACEMENT,
         )
     },
 )

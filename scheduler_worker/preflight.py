@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories, mends
+from scheduler_worker import factories, remedies
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
@@ -88,7 +88,7 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
         lambda: settings.attestation and HttpAttestation(settings.attestation),
         lambda: factories.open_nova(conf, settings),
         lambda: factories.open_placement(conf, settings),
-        lambda: factories.build_cages(settings),
+        lambda: factories.build_sandboxes(settings),
         lambda: factories.open_tracing(settings),
         lambda: settings.monitoring.port_of(processes - 1 if number is None else number),
         lambda: nova_pipeline(settings.options, registered(FILTERS), registered(WEIGHERS)),
@@ -128,7 +128,7 @@ class Connection(NamedTuple):
     """Why it would not serve a worker."""
     notes: Sequence[str] = ()
     """Advice to the operator about its settings."""
-    mend: str = ""
+    fix: str = ""
     """Where to look if there are problems."""
 
 
@@ -139,10 +139,12 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     """
     with open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
-            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [], mend=mends.BUS)
+            yield Connection(
+                f"RabbitMQ at {address}", [refusal] if refusal else [], fix=remedies.BUS
+            )
     if (nova := factories.open_nova(conf, settings)) is not None:
         refusal = nova.problem()
-        yield Connection("Nova", [refusal] if refusal else [], mend=mends.NOVA)
+        yield Connection("Nova", [refusal] if refusal else [], fix=remedies.NOVA)
     clock = SystemClock()
     state = WatchedState(open_state(settings.state, clock), clock)
     try:
@@ -153,17 +155,17 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     finally:
         state.close()
     problems = [problem] if problem else []
-    yield Connection("the shared state", problems, notes, mends.of_state(problem or ""))
+    yield Connection("the shared state", problems, notes, remedies.of_state(problem or ""))
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()
         session.close()
-        yield Connection("Placement", [problem] if problem else [], mend=mends.PLACEMENT)
+        yield Connection("Placement", [problem] if problem else [], fix=remedies.PLACEMENT)
     if settings.nova_feed is not None:
         databases = factories.open_nova_databases(settings.nova_feed.databases)
         try:
             for name, problem in databases.check():
-                yield Connection(name, [problem] if problem else [], mend=mends.NOVA_DATABASES)
+                yield Connection(name, [problem] if problem else [], fix=remedies.NOVA_DATABASES)
         finally:
             databases.close()
 

@@ -59,13 +59,13 @@ def rehearse(
         RequestError: names a host or cluster that is not there, or what is wrong in a report.
         ConfigError, ClusterPolicyError: the options, or the policy, cannot be used.
     """
-    cages = factories.build_cages(settings)
-    with nullcontext() if cages is None else closing(cages):
+    sandboxes = factories.build_sandboxes(settings)
+    with nullcontext() if sandboxes is None else closing(sandboxes):
         pipelines = factories.compile_pipelines(
             settings.options,
             factories.registered(factories.FILTERS),
             factories.registered(factories.WEIGHERS),
-            cages=cages,
+            sandboxes=sandboxes,
         )
         if tried.policy is not None:
             pipelines.compile(tried.policy)

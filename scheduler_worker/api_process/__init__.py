@@ -17,8 +17,8 @@ from scheduler_worker import conf as configuration
 from scheduler_worker.api.server import tls_of
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api_process.process import ApiProcess, users
-from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError
@@ -37,28 +37,30 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiProcess", "build", "build_embedded", "refusals"]
 
-Closing = WatchedState | Cages | KeptDecisions
+Closing = WatchedState | Sandboxes | KeptDecisions
 """What has connections or processes, and is closed in the end."""
 
 
 class _Compiled:
     """The compiled policies of a process without a worker."""
 
-    def __init__(self, settings: Settings, trust: Trust | None, cages: Cages | None) -> None:
+    def __init__(
+        self, settings: Settings, trust: Trust | None, sandboxes: Sandboxes | None
+    ) -> None:
         """Raises as :func:`.factories.compile_pipelines` does."""
         self._options = settings.options
         self._trust = trust
-        self._cages = cages
+        self._sandboxes = sandboxes
         self.pipelines = self._compile()
 
     def refresh(self) -> None:
         """Compile anew where files of external units have changed."""
-        if self._cages is not None and self._cages.has_changed():
+        if self._sandboxes is not None and self._sandboxes.has_changed():
             self.pipelines = self._compile()
 
     def _compile(self) -> Pipelines:
         return factories.compile_pipelines(
-            self._options, registered(FILTERS), registered(WEIGHERS), self._trust, self._cages
+            self._options, registered(FILTERS), registered(WEIGHERS), self._trust, self._sandboxes
         )
 
 
@@ -110,11 +112,11 @@ def build(conf: Configuration) -> ApiProcess:
             )
         fleet = Fleet(state, default_cluster=settings.default_cluster)
         trust = factories.build_trust(settings, fleet, clock)
-        cages = factories.build_cages(settings)
+        sandboxes = factories.build_sandboxes(settings)
         kept = factories.open_kept_decisions(settings, fleet, clock)
-        parts: list[Closing] = [state, *(each for each in (cages, kept) if each is not None)]
+        parts: list[Closing] = [state, *(each for each in (sandboxes, kept) if each is not None)]
         opened.callback(_close_all, parts[1:])
-        compiled = _Compiled(settings, trust, cages)
+        compiled = _Compiled(settings, trust, sandboxes)
         store = factories.open_policy_store(settings.policy_store)
         opened.callback(store.close)
         services = factories.build_services(

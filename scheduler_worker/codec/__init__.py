@@ -19,8 +19,8 @@ from scheduler_worker.codec.arguments import (
     decode_limit,
     decode_name,
     decode_names,
-    decode_patience,
     decode_priority,
+    decode_remaining,
 )
 from scheduler_worker.codec.inventory import (
     decode_aggregate,
@@ -48,7 +48,7 @@ __all__ = [
     "decode_limit",
     "decode_name",
     "decode_names",
-    "decode_patience",
+    "decode_remaining",
     "decode_priority",
     "decode_request_spec",
     "decode_selection",

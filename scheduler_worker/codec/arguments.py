@@ -57,7 +57,7 @@ def decode_limit(value: Any, *, default: Default) -> int | Default:
     return limit
 
 
-def decode_patience(value: Any, path: str = "deadline_s") -> float | None:
+def decode_remaining(value: Any, path: str = "deadline_s") -> float | None:
     """Seconds that the caller waits, more than 0 and at most a day; None: without a deadline."""
     if value is None:
         return None

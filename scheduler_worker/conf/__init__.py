@@ -18,8 +18,8 @@ from oslo_config import cfg
 from oslo_log import log
 
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.backends.cage.settings import CageSettings
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.configuration import Configuration
@@ -105,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     monitoring: MonitoringSettings
     attestation: AttestationService | None
     tuning: TuningSettings
-    external_units: CageSettings | None
+    external_units: SandboxSettings | None
     """None: there are no units from files."""
     balancing: BalancingSettings
     api: ApiSettings
@@ -158,7 +158,7 @@ TABLE = Table(
     trusted_computing=(AttestationService,),
     monitoring=(MonitoringSettings,),
     tuning=(TuningSettings,),
-    external_units=(CageSettings,),
+    external_units=(SandboxSettings,),
     balancing=(BalancingSettings,),
     api=(ApiSettings,),
     nova_claims=(ClaimSettings,),

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from scheduler_worker import api_process, factories, mends, preflight
+from scheduler_worker import api_process, factories, preflight, remedies
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova import inspection as nova_inspection
@@ -53,9 +53,9 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     yield from _api(conf)
     yield from _policy_store(conf, settings.policy_store)
     is_connected = True
-    for name, problems, notes, mend in preflight.connections(conf, settings):
+    for name, problems, notes, fix in preflight.connections(conf, settings):
         is_connected &= not problems
-        yield from (failed(name, problem, mend) for problem in problems)
+        yield from (failed(name, problem, fix) for problem in problems)
         yield from (warning(name, note) for note in notes)
         if not problems and not notes:
             yield ok(name, "connected")
@@ -120,7 +120,7 @@ def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterato
     except ConfigError as error:
         yield failed(_POLICY_STORE, str(error))
     except PolicyStoreUnavailable as error:
-        yield warning(_POLICY_STORE, str(error), mends.POLICY_STORE)
+        yield warning(_POLICY_STORE, str(error), remedies.POLICY_STORE)
     else:
         if made is None:
             yield ok(_POLICY_STORE, "its tables are of this version")

@@ -14,7 +14,7 @@ from scheduler_worker.factories.state import open_state
 from scheduler_worker.factories.units import (
     FILTERS,
     WEIGHERS,
-    build_cages,
+    build_sandboxes,
     compile_pipelines,
     registered,
 )
@@ -106,12 +106,12 @@ def policy_administration(settings: Settings) -> Iterator[PolicyAdministration]:
     Raises ConfigError, PolicyStoreUnavailable.
     """
     clock = SystemClock()
-    cages = build_cages(settings)
+    sandboxes = build_sandboxes(settings)
     compiled = compile_pipelines(
-        settings.options, registered(FILTERS), registered(WEIGHERS), cages=cages
+        settings.options, registered(FILTERS), registered(WEIGHERS), sandboxes=sandboxes
     )
     with (
-        contextlib.closing(cages) if cages else contextlib.nullcontext(),
+        contextlib.closing(sandboxes) if sandboxes else contextlib.nullcontext(),
         contextlib.closing(open_policy_store(settings.policy_store)) as store,
         contextlib.closing(open_state(settings.state, clock)) as state,
     ):

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from scheduler_worker.backends.attestation import HttpAttestation
-from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.conf import Settings
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock
@@ -42,13 +42,13 @@ def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     )
 
 
-def build_cages(settings: Settings, observer: Observer | None = None) -> Cages | None:
+def build_sandboxes(settings: Settings, observer: Observer | None = None) -> Sandboxes | None:
     """The processes of units from files; None: there are no such units. Close them in the end.
 
     Raises ConfigError for a user that they must not run as.
     """
     found = settings.external_units
-    return None if found is None else Cages(found, observer)
+    return None if found is None else Sandboxes(found, observer)
 
 
 def compile_pipelines(
@@ -56,20 +56,20 @@ def compile_pipelines(
     filters: units.Registered,
     weighers: units.Registered,
     trust: Trust | None = None,
-    cages: Cages | None = None,
+    sandboxes: Sandboxes | None = None,
 ) -> Pipelines:
     """Compile the policy that the options describe, and keep its catalogue for other policies.
 
-    Without ``trust`` no host is known as trusted, without ``cages`` there are no units from files;
-    their files are read again.
+    Without ``trust`` no host is known as trusted, without ``sandboxes`` there are no units from
+    files; their files are read again.
 
     Raises ConfigError, or ClusterPolicyError for the policy that the options describe.
     """
     catalogue, nova = units.load_units(options, filters, weighers, *map(registered, POLICY_UNITS))
     collaborators: dict[type, Any] = {TrustSource: trust} if trust else {}
-    if cages is not None:
-        catalogue = units.with_external(catalogue, cages.refresh())
-        collaborators[Plugins] = cages
+    if sandboxes is not None:
+        catalogue = units.with_external(catalogue, sandboxes.refresh())
+        collaborators[Plugins] = sandboxes
     return Pipelines(catalogue, nova, options, collaborators)
 
 

@@ -97,7 +97,7 @@ class Claim(ChosenHost, frozen=True, gc=False, kw_only=True):
     host_version: int
 
     @property
-    def is_unannounced(self) -> bool:
+    def is_pending(self) -> bool:
         """Always: the instance does not exist yet."""
         return True
 
@@ -141,6 +141,6 @@ class Reservation(ChosenHost, frozen=True, gc=False, kw_only=True, omit_defaults
         return msgspec.structs.replace(self, repeated_for=requests)
 
     @property
-    def is_unannounced(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether the instance was not reported to exist yet: its resources are pending."""
         return self.announced_at_s is None and self.listed_at_s is None

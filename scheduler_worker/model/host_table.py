@@ -138,7 +138,7 @@ class HostTable(Hosts):
         """Live claims and reservations by id; one for each pair of instance and host."""
         self._reserved_by: SetIndex[tuple[str, str], str] = SetIndex()
         """Their ids by host, instance, and provider that is not the compute node of the host."""
-        self._num_unannounced = 0
+        self._num_pending = 0
         """How many there are whose instances were not announced: the pending ones."""
         self._former_uuids: dict[_Node, set[str]] = {}
         """Node -> uuids without a row that it has reservations under.
@@ -159,7 +159,7 @@ class HostTable(Hosts):
         """Rows whose reservations or instances changed."""
         self._derived: dict[Hashable, _Derived] = {}
         """By key, the least recently used one first, which goes when there are too many."""
-        self._without_unannounced: HostTable | None = None
+        self._without_pending: HostTable | None = None
         self.limits: dict[int, dict[str, Any]] = {}
         """What filters have left on hosts, by row: :attr:`.HostState.limits`."""
         self.evaluation_cache: OrderedDict[Hashable, Any] = OrderedDict()
@@ -260,7 +260,7 @@ class HostTable(Hosts):
         return set(self._changed_facts[marks.facts :]), set(self._changed_use[marks.use :])
 
     def _facts_changed(self, row: int) -> None:
-        self._without_unannounced = None
+        self._without_pending = None
         self._changed_facts.append(row)
         if len(self._changed_facts) > 4 * self._capacity:
             # A column that was not used for so long is cheaper to recompute.
@@ -273,7 +273,7 @@ class HostTable(Hosts):
 
     def _begin_generation(self) -> None:
         """Rows came, went or moved: nothing that caches know of them by number holds."""
-        self._without_unannounced = None
+        self._without_pending = None
         self._generation += 1
         self._changed_use.clear()
         self.evaluation_cache.clear()
@@ -420,7 +420,7 @@ class HostTable(Hosts):
 
     def set_instances(self, host: str, instances: Instances | None) -> None:
         """Replace the instances that a host name reports; None or empty: it has none."""
-        self._without_unannounced = None
+        self._without_pending = None
         self._changed_use += self._named(host)
         for uuid in self._reported.pop(host, {}):
             self._reporting.discard(uuid, host)
@@ -487,35 +487,35 @@ class HostTable(Hosts):
         """Give back what a claim or reservation took. An unknown one is ignored."""
         reservation = self._reserved.pop(reservation_id, None)
         if reservation is not None:
-            self._num_unannounced -= reservation.is_unannounced
+            self._num_pending -= reservation.is_pending
             for key in _keys(reservation):
                 self._reserved_by.discard(key, reservation_id)
             self._take(reservation, -1)
 
-    def without_unannounced(self) -> HostTable | None:
+    def without_pending(self) -> HostTable | None:
         """These hosts as if all pending resources were given back; None: none are pending.
 
         The table that is returned shares what it can with this one: read it, and do so before this
         one is changed.
         """
-        if not self._num_unannounced:
+        if not self._num_pending:
             return None
-        if self._without_unannounced is None:
+        if self._without_pending is None:
             table = copy.copy(self)
             table.columns = self.columns | {name: v.copy() for name, v in self._announced.items()}
             table._in_use, table._states, table._changed_use, table.limits = {}, None, [], {}
-            table._reserved, table._reserved_by, table._num_unannounced = {}, SetIndex(), 0
+            table._reserved, table._reserved_by, table._num_pending = {}, SetIndex(), 0
             for reservation_id, reservation in self._reserved.items():
-                if not reservation.is_unannounced:
+                if not reservation.is_pending:
                     table._file(reservation_id, reservation)
             table.evaluation_cache = OrderedDict()
-            self._without_unannounced = table
-        self._without_unannounced.now_s = self.now_s
-        return self._without_unannounced
+            self._without_pending = table
+        self._without_pending.now_s = self.now_s
+        return self._without_pending
 
     def _take_alike(self, one: ClaimOrReservation, other: ClaimOrReservation) -> bool:
         """Whether two of the same id take the same from the host."""
-        if (one.resources, one.is_unannounced) != (other.resources, other.is_unannounced):
+        if (one.resources, one.is_pending) != (other.resources, other.is_pending):
             return False
         row = self.row_of_reservation(one)
         return row is None or self._provided(row, one) == self._provided(row, other)
@@ -536,13 +536,13 @@ class HostTable(Hosts):
     def _file(self, reservation_id: str, reservation: ClaimOrReservation) -> None:
         """Add one whose id, which a claim computes on every access, is not there yet."""
         self._reserved[reservation_id] = reservation
-        self._num_unannounced += reservation.is_unannounced
+        self._num_pending += reservation.is_pending
         for key in _keys(reservation):
             self._reserved_by.add(key, reservation_id)
 
     def _take(self, reservation: ClaimOrReservation, times: int) -> None:
-        if not reservation.is_unannounced:
-            self._without_unannounced = None
+        if not reservation.is_pending:
+            self._without_pending = None
         if self._row_of.get(reservation.host_uuid) is None:
             self._former_uuids.setdefault(_node(reservation), set()).add(reservation.host_uuid)
         row = self.row_of_reservation(reservation)
@@ -558,7 +558,7 @@ class HostTable(Hosts):
     def _count(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
         """Take from a row; ``times`` is -1 to give back."""
         resources, uses = reservation.resources, self._provided(row, reservation)
-        both = (self.columns,) if reservation.is_unannounced else (self.columns, self._announced)
+        both = (self.columns,) if reservation.is_pending else (self.columns, self._announced)
         for columns in both:
             take(columns, row, resources, times)
             take_provided(columns, row, uses, times)

@@ -100,7 +100,7 @@ class Readiness:
         self._missing = missing
         self._asked = asked
         self._fresh_s = fresh_s
-        self._patience_s = timeout_s
+        self._remaining_s = timeout_s
         self._guard = threading.Lock()
         self._answer: Future[list[str]] | None = None
         self._asked_s = 0.0
@@ -109,9 +109,9 @@ class Readiness:
     def missing(self) -> list[str]:
         """What keeps the worker from serving; waits at most ``timeout_s``."""
         try:
-            return self._latest().result(self._patience_s)
+            return self._latest().result(self._remaining_s)
         except TimeoutError:
-            return [f"{self._asked} does not answer within {self._patience_s:g} s"]
+            return [f"{self._asked} does not answer within {self._remaining_s:g} s"]
 
     def last(self) -> list[str]:
         """The last result; starts a call if that is old, and does not wait for it."""

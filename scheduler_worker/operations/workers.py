@@ -1,4 +1,4 @@
-"""Workers as they reported last, and what is wrong with how to mend it."""
+"""Workers as they reported last, and what is wrong with how to fix it."""
 
 from __future__ import annotations
 
@@ -230,12 +230,12 @@ def _status(call: Call, wanted: NamedWorker) -> WorkerStatus:
 
 @operation("GET", "/health", home="store")
 def get_health(call: Call, _: Nothing) -> HealthView:
-    """Show what is wrong, and how to mend it."""
+    """Show what is wrong, and how to fix it."""
     from scheduler_worker.service.health import rules
 
     problems = call.store.problems()
     found = [
-        failed(f"the {name}, from this API process", text, _mend_of(name, text))
+        failed(f"the {name}, from this API process", text, _remedy_of(name, text))
         for name, texts in problems.items()
         for text in texts
     ]
@@ -246,7 +246,9 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     except StateUnavailable as error:
         if not problems.get(STATE):
             text = str(error)
-            found.append(failed(f"the {STATE}, from this API process", text, _mend_of(STATE, text)))
+            found.append(
+                failed(f"the {STATE}, from this API process", text, _remedy_of(STATE, text))
+            )
     reports = [worker.report for worker in workers if worker.report is not None]
     found.sort(key=lambda each: each.status is not Status.FAILED)
     return HealthView(
@@ -263,10 +265,10 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     )
 
 
-def _mend_of(name: str, problem: str) -> str:
-    from scheduler_worker import mends
+def _remedy_of(name: str, problem: str) -> str:
+    from scheduler_worker import remedies
 
-    return mends.of_state(problem) if name == STATE else mends.POLICY_STORE
+    return remedies.of_state(problem) if name == STATE else remedies.POLICY_STORE
 
 
 def _worker(found: Reported) -> WorkerView:

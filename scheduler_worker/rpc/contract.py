@@ -33,7 +33,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The message's own id, the same in every replica that a fanout reaches."""
     waited_s: float = 0.0
     """How long the message waited in this process before the method was called."""
-    patience_s: float = math.inf
+    remaining_s: float = math.inf
     """How much longer the caller waits, from the moment the method is called."""
     yield_slot: YieldSlot = keep_slot
     """Inside, this request only waits, and its slot serves others."""

@@ -103,19 +103,19 @@ class Dispatcher:
         message: Message,
         *,
         waited_s: float = 0.0,
-        patience_s: float = math.inf,
+        remaining_s: float = math.inf,
         yield_slot: YieldSlot = keep_slot,
     ) -> Result:
         """Call the handler, and await it if it is a coroutine; never raises.
 
-        ``waited_s`` is how long the message waited in this process, ``patience_s`` how much longer
+        ``waited_s`` is how long the message waited in this process, ``remaining_s`` how much longer
         the caller waits.
         """
-        if patience_s <= 0:
+        if remaining_s <= 0:
             return self._expired()
         began_s = time.monotonic()
         try:
-            context = context_of(message, patience_s, yield_slot, waited_s)
+            context = context_of(message, remaining_s, yield_slot, waited_s)
             result = Result(await self._call(message, context))
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
@@ -246,7 +246,7 @@ def _name(message: Message) -> str:
 
 def context_of(
     message: Message,
-    patience_s: float = math.inf,
+    remaining_s: float = math.inf,
     yield_slot: YieldSlot = keep_slot,
     waited_s: float = 0.0,
 ) -> Context:
@@ -263,7 +263,7 @@ def context_of(
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,
         waited_s=waited_s,
-        patience_s=patience_s,
+        remaining_s=remaining_s,
         yield_slot=yield_slot,
     )
 

@@ -82,7 +82,7 @@ class NovaEndpoint:
             num_alternates=self._scheduler.max_alternates if wants_alternates else 0,
         )
         decision = await self._scheduler.selecting(
-            request, patience_s=context.patience_s, yield_slot=context.yield_slot
+            request, remaining_s=context.remaining_s, yield_slot=context.yield_slot
         )
         encode = codec.encode_selections if return_objects else codec.encode_destinations
         answer: list[Any] = encode(decision.selections)

@@ -107,7 +107,7 @@ class WorkerEndpoint:
                 spec_obj,
                 instance_uuids,
                 bool(return_alternates),
-                codec.decode_patience(deadline_s),
+                codec.decode_remaining(deadline_s),
                 codec.decode_priority(priority),
             )
             answer["selections"] = codec.encode_selections(decision.selections)
@@ -144,7 +144,7 @@ class WorkerEndpoint:
         spec_obj: Any,
         instance_uuids: Any,
         alternates: bool,
-        patience_s: float | None,
+        remaining_s: float | None,
         priority: int,
     ) -> Decision:
         return await self._scheduler.selecting_once(
@@ -156,7 +156,7 @@ class WorkerEndpoint:
                 num_alternates=self._scheduler.max_alternates if alternates else 0,
                 priority=priority,
             ),
-            patience_s=patience_s,
+            remaining_s=remaining_s,
             yield_slot=context.yield_slot,
         )
 

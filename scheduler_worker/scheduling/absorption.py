@@ -144,7 +144,7 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
             if reservation.instance_uuid in report.instances
         ]
     else:
-        existing = [reservation for reservation in reservations if not reservation.is_unannounced]
+        existing = [reservation for reservation in reservations if not reservation.is_pending]
     shown = _shown(existing, report.use, report.instances)
     return [
         each

@@ -118,7 +118,7 @@ def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
 class Reversed(Weigher):
     """Negates a weight whose lower scores are the better ones.
 
-    Of a weight that stretches its raw scores, only the stretched ones are negated.
+    Of a weight that rescales its raw scores, only the rescaled ones are negated.
     """
 
     def __init__(self, cost: Weigher) -> None:
@@ -128,7 +128,7 @@ class Reversed(Weigher):
         self.maxval = None if cost.minval is None else -cost.minval
         self.reads_use = cost.reads_use
         self.reads_request = cost.reads_request
-        self.stretches = cost.stretches
+        self.rescales = cost.rescales
 
     def applies(self, spec: RequestSpec) -> bool:
         return self._cost.applies(spec)
@@ -141,14 +141,14 @@ class Reversed(Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         raw = np.asarray(self._cost.weigh(hosts, spec), dtype=float)
-        return raw if self.stretches else -raw
+        return raw if self.rescales else -raw
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         raw = float(self._cost.weigh_host(host_state, weight_properties))
-        return raw if self.stretches else -raw
+        return raw if self.rescales else -raw
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        turned: Values = -self._cost.stretched(raw, low, high, spec)
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        turned: Values = -self._cost.rescaled(raw, low, high, spec)
         return turned
 
     def multiplier(self, hosts: Hosts) -> Values | float:

@@ -90,8 +90,8 @@ class UnitHints:
         return cls.reads is not UnitHints.reads or not cls.reads_request
 
     host_facts: ClassVar[tuple[str, ...]] = ()
-    """What it reads of hosts where it runs in a cage, see :data:`~.external.facts.FACTS`: names of
-    columns, and of attributes of rows. Inside the worker it may read what it likes."""
+    """What it reads of hosts where it runs in a sandbox, see :data:`~.external.facts.FACTS`: names
+    of columns, and of attributes of rows. Inside the worker it may read what it likes."""
 
 
 class Unit(UnitHints):
@@ -157,8 +157,8 @@ class FilterHints(UnitHints):
     may set it."""
 
     on_failure: ClassVar[str | None] = None
-    """What a call that fails in a cage does: all hosts ``pass``, or it must ``refuse`` them; None:
-    what ``[external_units]`` says. Inside the worker an exception fails the request."""
+    """What a call that fails in a sandbox does: all hosts ``pass``, or it must ``refuse`` them;
+    None: what ``[external_units]`` says. Inside the worker an exception fails the request."""
 
     leaves_limits: ClassVar[bool] = False
     """Whether its row method, in Nova's signature, may leave limits on hosts; set for each class.
@@ -232,15 +232,15 @@ class Weigher(Unit):
     comparable ones (Nova's normalises them to 0..1 over the hosts that are left) and adds them,
     multiplied. A score that is no finite number counts as 0.
 
-    A weight that itself compares the hosts that are left also overrides ``stretched``.
+    A weight that itself compares the hosts that are left also overrides ``rescaled``.
     """
 
     minval: float | None = None
     """Lower bound of raw scores and of the normalisation; None: the smallest score at hand."""
     maxval: float | None = None
     """Upper bound of raw scores and of the normalisation; None: the largest score at hand."""
-    stretches: bool = False
-    """Whether it overrides :meth:`stretched`; set for every class."""
+    rescales: bool = False
+    """Whether it overrides :meth:`rescaled`; set for every class."""
     lower_is_better: ClassVar[bool] = False
     """True for a cost: the compiler negates its scores, and nothing else needs to know."""
     option: ClassVar[str | None] = None
@@ -251,7 +251,7 @@ class Weigher(Unit):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_method(cls, Weigher, "weigh", "weigh_host")
-        cls.stretches = cls.stretches or cls.stretched is not Weigher.stretched
+        cls.rescales = cls.rescales or cls.rescaled is not Weigher.rescaled
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         """One raw score per host, in row order."""
@@ -262,7 +262,7 @@ class Weigher(Unit):
         """The raw score of one host. (Nova calls the request ``weight_properties`` here.)"""
         return float(self.weigh(only(host_state), weight_properties)[0])
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         """What raw scores count beside those of the other hosts that are left; by default the same.
 
         ``low`` and ``high`` are the ends of the raw scores of all hosts that are left. NaN is no
@@ -272,9 +272,9 @@ class Weigher(Unit):
         return raw
 
     def compared(self, raw: Values, spec: RequestSpec) -> Values:
-        """The raw scores of all hosts that are left as a selector gets them: stretched, clamped."""
-        if self.stretches and len(raw):
-            raw = self.stretched(raw, *extremes(raw), spec)
+        """The raw scores of all hosts that are left as a selector gets them: rescaled, clamped."""
+        if self.rescales and len(raw):
+            raw = self.rescaled(raw, *extremes(raw), spec)
         return clamp(raw, self.minval, self.maxval)
 
     def normalized(self, raw: Values) -> Values:

@@ -2,7 +2,7 @@
 
 A scale keeps the scores of the survivors, and what they add to the totals (``products``). The
 policy's selector determines the kind of scale, which computes the second from the first. Scores may
-depend on the best or the worst of the hosts that are left, and be stretched between them.
+depend on the best or the worst of the hosts that are left, and be rescaled between them.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class Ends:
         return before != (self.low, self.high)
 
 
-class Stretch:
-    """The raw scores of a weight that stretches them, by position among the survivors.
+class Rescaling:
+    """The raw scores of a weight that rescales them, by position among the survivors.
 
-    While the ends stay, only positions that changed are stretched again.
+    While the ends stay, only positions that changed are rescaled again.
     """
 
     def __init__(self, unit: Weigher, spec: RequestSpec, raw: Values) -> None:
@@ -169,15 +169,15 @@ class Stretch:
     def every(self) -> Values:
         """The score of every host."""
         self._ends.find(self._raw)
-        return self._stretched(self._raw)
+        return self._rescaled(self._raw)
 
     def some(self, places: Rows) -> Values:
         """The scores of these positions."""
-        return self._stretched(self._raw[places])
+        return self._rescaled(self._raw[places])
 
-    def _stretched(self, raw: Values) -> Values:
+    def _rescaled(self, raw: Values) -> Values:
         unit, ends = self._unit, self._ends
-        found = unit.stretched(raw, ends.low, ends.high, self._spec)
+        found = unit.rescaled(raw, ends.low, ends.high, self._spec)
         return clamp(found, unit.minval, unit.maxval)
 
 
@@ -196,9 +196,9 @@ class Scale:
         self._spec = spec
         self._weigh_host, self._minval, self._maxval = unit.weigh_host, unit.minval, unit.maxval
         self._multiplier = multiplier
-        self._stretch = Stretch(unit, spec, raw) if unit.stretches else None
-        """The raw scores where the unit stretches them, ``_scores`` being the stretched ones."""
-        self._scores = self._stretch.every() if self._stretch else _clamped(unit, raw)
+        self._rescaling = Rescaling(unit, spec, raw) if unit.rescales else None
+        """The raw scores where the unit rescales them, ``_scores`` being the rescaled ones."""
+        self._scores = self._rescaling.every() if self._rescaling else _clamped(unit, raw)
         self.is_constant = False
         """Whether every host gets 0."""
         self.products: Values = np.empty(0)
@@ -221,7 +221,7 @@ class Scale:
     @property
     def size(self) -> int:
         """Bytes of its arrays."""
-        raw = self._stretch.size if self._stretch else 0
+        raw = self._rescaling.size if self._rescaling else 0
         return raw + self._scores.nbytes + self.products.nbytes
 
     def recompute(self) -> None:
@@ -232,8 +232,8 @@ class Scale:
         """Ask for the score of one host again; ``facts``: more than its use changed."""
         if facts and not isinstance(self._multiplier, float):
             self._multiplier[at] = self.unit.weight_multiplier(host)
-        if self._stretch is not None:
-            self._stretch.put(np.array([at]), np.array([float(self._weigh_host(host, spec))]))
+        if self._rescaling is not None:
+            self._rescaling.put(np.array([at]), np.array([float(self._weigh_host(host, spec))]))
             return
         before = self._scores.item(at)
         after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
@@ -246,8 +246,8 @@ class Scale:
         if not isinstance(self._multiplier, float):
             self._multiplier[places] = self.unit.multiplier(hosts)
         raw = self.unit.weigh(hosts, spec)
-        if self._stretch is not None:
-            self._stretch.put(places, raw)
+        if self._rescaling is not None:
+            self._rescaling.put(places, raw)
         else:
             self._replace(places, _clamped(self.unit, raw))
 
@@ -263,8 +263,8 @@ class Scale:
         if not isinstance(self._multiplier, float):
             multiplier = self.unit.weight_multiplier(host)
             self._multiplier = np.insert(self._multiplier, at, multiplier)
-        if self._stretch is not None:
-            after = self._stretch.insert(at, float(self._weigh_host(host, spec)))
+        if self._rescaling is not None:
+            after = self._rescaling.insert(at, float(self._weigh_host(host, spec)))
         else:
             after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
         self._note(after)
@@ -277,21 +277,21 @@ class Scale:
         self._note(self._scores.item(at))
         if not isinstance(self._multiplier, float):
             self._multiplier = np.delete(self._multiplier, at)
-        if self._stretch is not None:
-            self._stretch.delete(at)
+        if self._rescaling is not None:
+            self._rescaling.delete(at)
         self._scores = np.delete(self._scores, at)
         if not self.is_constant:
             self.products = np.delete(self.products, at)
 
     def update_products(self, touched: Rows) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
-        if self._stretch is not None:
-            if self._stretch.moved():
-                self._scores = self._stretch.every()
+        if self._rescaling is not None:
+            if self._rescaling.moved():
+                self._scores = self._rescaling.every()
                 self.recompute()
                 return True
             if len(touched):
-                self._replace(touched, self._stretch.some(touched))
+                self._replace(touched, self._rescaling.some(touched))
         return self._update(touched)
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -302,7 +302,7 @@ class Scale:
         """A scale of the other hosts."""
         many = self._multiplier
         many = many if isinstance(many, float) else np.delete(many, some)
-        raw = self._stretch.without(some) if self._stretch else np.delete(self._scores, some)
+        raw = self._rescaling.without(some) if self._rescaling else np.delete(self._scores, some)
         return type(self)(self.unit, self._spec, many, raw)
 
     def _update(self, touched: Rows) -> bool:
@@ -356,7 +356,7 @@ class NormalizedScale(Scale):
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
-        if self._stretch is not None:
+        if self._rescaling is not None:
             return super().unchanged_without(some)
         scores, low, high = self._scores[some], self._ends.low, self._ends.high
         # Hosts strictly between the extremes do not determine them. Otherwise look whether another
@@ -390,7 +390,7 @@ class RawScale(Scale):
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
-        return self._stretch is None or super().unchanged_without(some)
+        return self._rescaling is None or super().unchanged_without(some)
 
 
 class RankScale(Scale):

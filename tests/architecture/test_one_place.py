@@ -110,7 +110,7 @@ def test_an_event_is_added_in_one_place(copy: Path) -> None:
 
 
 def test_a_remedy_is_changed_in_one_place(copy: Path) -> None:
-    remedies = copy / "scheduler_worker/mends.py"
+    remedies = copy / "scheduler_worker/remedies.py"
     remedies.write_text(remedies.read_text() + '\nSTATE = "Put the shelf up"\n')
     (copy / "w.conf").write_text(
         "[DEFAULT]\ntransport_url = rabbit://127.0.0.1:1/\n[state]\nurl = redis://127.0.0.1:1/\n"

@@ -106,7 +106,7 @@ def test_all_is_well_with_one_worker_that_serves(reported, console):
 
 def test_what_is_wrong_comes_first_with_how_to_mend_it(sick, console):
     page = console.entered("/health", user=READER)
-    expect(page.locator("#summary")).to_have_text("6 things to mend. 3 workers, 2 serving.")
+    expect(page.locator("#summary")).to_have_text("6 things to fix. 3 workers, 2 serving.")
     findings = page.locator("#findings li")
     assert [each.split("\n")[0] for each in findings.all_inner_texts()] == [
         "failed worker w3: the bus cannot reach RabbitMQ: refused",
@@ -116,7 +116,7 @@ def test_what_is_wrong_comes_first_with_how_to_mend_it(sick, console):
         "warning the topic's queue: requests wait for up to 8 s until a worker gets them",
         "warning worker w2: records of decisions dropped: 12 in the last five minutes",
     ]
-    expect(findings.first).to_contain_text("To mend it: See [DEFAULT] transport_url")
+    expect(findings.first).to_contain_text("To fix it: See [DEFAULT] transport_url")
     found = rows(page, "As each reported last")
     assert found["w2"][:2] == ["serving", OLDER]
     assert found["w2"][4:] == ["7.5 s", "3 of 8 slots", "2, 4 for reservations",
@@ -139,7 +139,7 @@ def test_the_page_follows_what_the_workers_report(reported, console):
     reported.worker._presence.renew()
     expect(page.locator("#requests tbody tr").first).to_contain_text("All11")
     reported.worker._presence.set_drained(True)
-    expect(summary).to_have_text("2 things to mend. 1 worker, 0 serving.")
+    expect(summary).to_have_text("2 things to fix. 1 worker, 0 serving.")
     expect(page.locator("#findings")).to_contain_text("scheduler-workerctl worker resume")
     reported.worker._presence.set_drained(False)
     expect(summary).to_have_text("All is well. 1 worker, 1 serving.")
@@ -163,7 +163,7 @@ def test_no_worker_is_told(api, console):
     api.worker._presence.stop()
     assert presence.workers(api.worker.state) == []
     page = console.entered("/health")
-    expect(page.locator("#summary")).to_have_text("1 thing to mend. 0 workers, 0 serving.")
+    expect(page.locator("#summary")).to_have_text("1 thing to fix. 0 workers, 0 serving.")
     expect(page.locator("#findings")).to_contain_text("no request is served")
     expect(page.locator("#workers")).to_contain_text("No worker is known.")
 

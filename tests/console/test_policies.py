@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker import api_process
-from tests.support import cages
+from tests.support import sandboxes
 from tests.support.consoles import READER, configured
 
 UNITS = Path(__file__).resolve().parents[2] / "examples" / "external_units"
@@ -150,10 +150,10 @@ def test_a_reader_reads_only(api, console, make_console):
 @pytest.fixture
 def with_units(tmp_path):
     """An API whose directory of external units has one."""
-    with cages.directory() as folder:
+    with sandboxes.directory() as folder:
         shutil.copy(UNITS / "spare_hosts.py", folder)
         (folder / "spare_hosts.py").chmod(0o644)
-        units = {"directory": folder, "python": cages.PYTHON}
+        units = {"directory": folder, "python": sandboxes.PYTHON}
         settings = configured(tmp_path, external_units=units)
         with api_process.build_embedded(settings).running() as api:
             yield api

@@ -70,7 +70,7 @@ class TestBack:
 
     def test_a_dead_waiter_delays_others_by_one_offer(self, state, clock):
         grant = acquire(state)
-        ask(state, "dies", patience_s=30.0)
+        ask(state, "dies", remaining_s=30.0)
         state.release(grant)
         clock.jump_s(-HOUR_S)
         assert ask(state, "next")[0] == 0
@@ -96,7 +96,7 @@ class TestBack:
 
     def test_waiters_are_served_in_the_order_of_arrival(self, state, clock):
         grant = acquire(state)
-        ask(state, "first", patience_s=7200.0)
+        ask(state, "first", remaining_s=7200.0)
         clock.jump_s(-HOUR_S)
         ask(state, "second")
         ask(state, "third")

@@ -56,15 +56,15 @@ def meta(state: RedisState) -> str:
     return f"{state._base(SCOPE)}meta"
 
 
-def ask(state: RedisState, owner: str, patience_s: float = 10.0, hold_s: float = 20.0) -> Any:
+def ask(state: RedisState, owner: str, remaining_s: float = 10.0, hold_s: float = 20.0) -> Any:
     """One step of ``acquire``, of a process that dies right afterwards."""
-    args = (owner, int(hold_s * MICRO), int(patience_s * MICRO), "", 0, 1000, 0)
+    args = (owner, int(hold_s * MICRO), int(remaining_s * MICRO), "", 0, 1000, 0)
     return state._run("acquire", SCOPE, args).value
 
 
-def watch(state: RedisState, owner: str, known: Seen, patience_s: float = 10.0) -> Any:
+def watch(state: RedisState, owner: str, known: Seen, remaining_s: float = 10.0) -> Any:
     """One step of ``await_change``, of a process that dies right afterwards."""
-    args = (owner, int(patience_s * MICRO), *_known(known))
+    args = (owner, int(remaining_s * MICRO), *_known(known))
     return state._run("watch", SCOPE, args).value
 
 
@@ -72,7 +72,7 @@ class TestDeadPeers:
     def test_a_dead_waiter_costs_an_offer_and_not_a_lease(self, redis_engine):
         state = redis_engine.open(offer_s=0.2)
         grant = acquire(state)
-        ask(state, "dead", patience_s=NEVER_S)
+        ask(state, "dead", remaining_s=NEVER_S)
         with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: redis_engine.waiters() == 2)
@@ -83,7 +83,7 @@ class TestDeadPeers:
     def test_an_impatient_waiter_costs_nothing(self, redis_engine):
         state = redis_engine.open()
         grant = acquire(state)
-        ask(state, "gave up", patience_s=0.0)
+        ask(state, "gave up", remaining_s=0.0)
         with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: redis_engine.waiters() == 2)
@@ -137,7 +137,7 @@ class TestDeadPeers:
 
     def test_a_dead_watcher_is_removed_at_its_timeout(self, state, redis_engine):
         known = seen(state.changes(SCOPE, NEVER))
-        watch(state, "dead", known, patience_s=0.05)
+        watch(state, "dead", known, remaining_s=0.05)
         assert redis_engine.watchers() == 1
         eventually(lambda: watch(state, "lives", known) and redis_engine.watchers() == 1)
 

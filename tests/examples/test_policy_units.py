@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+
 from scheduler_worker import api_process, conf
 from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.cli.policy_texts import read_policies

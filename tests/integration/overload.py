@@ -47,9 +47,9 @@ class Call(msgspec.Struct):
 class Callers:
     """Send calls at a steady rate, answered or not, and record when they are answered."""
 
-    def __init__(self, url: str, *, patience_s: float, hints: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, *, remaining_s: float, hints: Mapping[str, Any]) -> None:
         self._url = url
-        self._patience_s = patience_s
+        self._remaining_s = remaining_s
         self._spec = {
             "flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0},
             "num_instances": 1,
@@ -73,7 +73,7 @@ class Callers:
             if pause_s > 0:
                 self._over.wait(pause_s)
             self._send(channel)
-        self._over.wait(self._patience_s + 1.0)
+        self._over.wait(self._remaining_s + 1.0)
         self._over.set()
         listener.join(SOON_S)
         connection.close()
@@ -93,7 +93,7 @@ class Callers:
             _context_request_id=f"req-{uuid.uuid4()}",
         )
         self.calls[call_id] = Call(instance, time.monotonic())
-        expiration = str(int(self._patience_s * 1000))
+        expiration = str(int(self._remaining_s * 1000))
         channel.basic_publish(amqp.Message(body, expiration=expiration), "nova", TOPIC)
 
     def _listen(self, listening: threading.Event) -> None:
@@ -129,7 +129,7 @@ class Callers:
         return [
             each
             for each in self.answered
-            if each.is_placed and each.answered_s - each.sent_s <= self._patience_s  # type: ignore[operator]
+            if each.is_placed and each.answered_s - each.sent_s <= self._remaining_s  # type: ignore[operator]
         ]
 
 

@@ -1,4 +1,4 @@
-"""``scheduler-workerctl doctor`` finds what is wrong with a set-up, and says how to mend it."""
+"""``scheduler-workerctl doctor`` finds what is wrong with a set-up, and says how to fix it."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ def shell(checkout):
         yield found
 
 
-def test_the_first_placement_and_a_policy_that_packs(
-    checkout, shell, redis_server, rabbit_server
-):
+def test_the_first_placement_and_a_policy_that_packs(checkout, shell, redis_server, rabbit_server):
     assert len(SECTIONS) > 3
     try:
         for title in SECTIONS[:-1]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from scheduler_worker import api_process, app, conf, events
-from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
@@ -20,8 +20,8 @@ from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.audit import Actor
-from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
 from tests.support.patience import eventually
+from tests.support.sandboxes import HOSTS, PYTHON, directory, sandboxes, settings, write
 from tests.support.services import host
 from tests.support.web import ask, basic, users_file
 from tests.support.workers import write_config
@@ -208,7 +208,7 @@ UNIT = "class Unit:\n    def do_filter(self, hosts, vm, properties): print(hosts
 
 def test_files_are_read_again_where_they_changed():
     with directory() as folder:
-        made = Cages(settings(folder))
+        made = Sandboxes(settings(folder))
         try:
             assert made.refresh() == []
             path = write(folder, "unit.py", UNIT.format(3))
@@ -228,7 +228,7 @@ def test_files_are_read_again_where_they_changed():
 
 def test_a_file_that_changed_unseen_is_not_run():
     with directory() as folder:
-        made = Cages(settings(folder, processes=1, timeout_s=1.0))
+        made = Sandboxes(settings(folder, processes=1, timeout_s=1.0))
         try:
             write(folder, "unit.py", "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n")
             (plugin,) = made.refresh()[0].classes
@@ -244,7 +244,7 @@ def test_a_file_that_changed_unseen_is_not_run():
 def test_calls_are_counted_and_a_failure_is_logged_once(caplog):
     seen = Seen()
     text = "class Unit:\n    def do_filter(self, hosts, vm, properties): 1/0\n"
-    with cages(text, seen) as made:
+    with sandboxes(text, seen) as made:
         assert [asked(made), asked(made)] == [None, None]
     assert seen.calls == [("Unit", "passed")] * 2
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
@@ -265,7 +265,7 @@ class Unit:
 
 def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_made():
     seen = Seen()
-    with cages(SLOW, seen, processes=1, rest_s=3600.0, timeout_s=3.0) as made:
+    with sandboxes(SLOW, seen, processes=1, rest_s=3600.0, timeout_s=3.0) as made:
         ((plugin,),) = [file.classes for file in made.refresh()]
 
         def ask(**properties):
@@ -282,7 +282,7 @@ def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_
 
 
 def test_a_declaration_that_means_nothing_is_named():
-    with cages('class Unit:\n on_failure = "fail"\n def do_filter(s, h, v, p): 0\n') as made:
+    with sandboxes('class Unit:\n on_failure = "fail"\n def do_filter(s, h, v, p): 0\n') as made:
         (file,) = made.refresh()
         assert file.problem == "Unit.on_failure is 'fail', not pass or refuse"
 
@@ -291,8 +291,8 @@ def test_the_user_is_never_root():
     with directory() as folder:
         if os.geteuid() == 0:
             with pytest.raises(ConfigError, match="must not run as root"):
-                Cages(settings(folder, user="root"))
+                Sandboxes(settings(folder, user="root"))
             with pytest.raises(ConfigError, match="no user 'no-such-user'"):
-                Cages(settings(folder, user="no-such-user"))
+                Sandboxes(settings(folder, user="no-such-user"))
         else:
-            assert Cages(settings(folder, user="root")).refresh() == []
+            assert Sandboxes(settings(folder, user="root")).refresh() == []

@@ -1,4 +1,4 @@
-"""Hostile code in cages: it fails alone and in time, and leaves no process and no file."""
+"""Hostile code in sandboxes: it fails alone and in time, and leaves no process and no file."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker.backends.cage.process import Cage
+from scheduler_worker.backends.sandbox.process import Sandbox
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
-from tests.support.cages import HOSTS, cages, directory, settings, write
 from tests.support.descriptors import many_descriptors
+from tests.support.sandboxes import HOSTS, directory, sandboxes, settings, write
 
 GOOD = """
     class Good:
@@ -44,8 +44,8 @@ def nothing_is_left(monkeypatch):
         assert list(folder.iterdir()) == []
 
 
-def test_the_processes_of_cages_are_those_that_must_not_be_left(nothing_is_left):
-    with cages("class Good: pass"):
+def test_the_processes_of_sandboxes_are_those_that_must_not_be_left(nothing_is_left):
+    with sandboxes("class Good: pass"):
         assert processes_of(nothing_is_left)
         assert list(nothing_is_left.iterdir())
 
@@ -66,7 +66,7 @@ def tried(body, **fields):
         "import os, signal, socket, sys, time\nclass Hostile:\n"
         f"    def do_filter(self, hosts, vm, properties):\n{lines}\n"
     )
-    with cages(text + GOOD.replace("\n    ", "\n"), **fields) as made:
+    with sandboxes(text + GOOD.replace("\n    ", "\n"), **fields) as made:
         return ask(made, "Hostile"), ask(made, "Good")
 
 
@@ -193,14 +193,14 @@ READY = '{"plugins": [{"name": "Good", "kinds": {"filter": ""}}], "isolation": [
     ],
 )
 def test_forged_messages_are_found_out(forged, why):
-    with cages(FORGER.replace("{forged}", forged)) as made:
+    with sandboxes(FORGER.replace("{forged}", forged)) as made:
         found, said = ask(made, "Good")
     assert found is None
     assert why in said
 
 
 def test_a_forged_declaration_makes_the_file_useless():
-    with cages(FORGER.replace("{forged}", "send({'plugins': [{'name': 1}]})")) as made:
+    with sandboxes(FORGER.replace("{forged}", "send({'plugins': [{'name': 1}]})")) as made:
         (file,) = made.refresh()
     assert "Expected `str`" in (file.problem or "")
 
@@ -216,7 +216,7 @@ def test_a_forged_declaration_makes_the_file_useless():
     ],
 )
 def test_a_file_that_does_not_load_says_why(text, why):
-    with cages(text) as made:
+    with sandboxes(text) as made:
         (file,) = made.refresh()
     assert why in (file.problem or "")
 
@@ -225,4 +225,4 @@ def test_a_file_that_never_loads_ends_by_the_clock():
     with directory() as folder:
         path = write(folder, "loops.py", "while True: pass")
         with pytest.raises(ExternalUnitFailed, match="in time"):
-            Cage(path, settings(folder, load_timeout_s=1.0))
+            Sandbox(path, settings(folder, load_timeout_s=1.0))

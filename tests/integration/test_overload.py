@@ -25,7 +25,7 @@ def test_decisions_are_answered_in_time_and_nothing_is_reserved_for_callers_that
     configure, tmp_path, rabbit_vhost_url, capsys
 ):
     count = tmp_path / "count"
-    callers = Callers(rabbit_vhost_url, patience_s=PATIENCE_S, hints={"count": str(count)})
+    callers = Callers(rabbit_vhost_url, remaining_s=PATIENCE_S, hints={"count": str(count)})
     with (
         WorkerProcess(configure("one", **OPTIONS), name="one") as one,
         WorkerProcess(configure("two", **OPTIONS), name="two") as two,

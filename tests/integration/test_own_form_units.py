@@ -1,4 +1,4 @@
-"""Units of the worker's own form: the same class in a cage and inside the worker."""
+"""Units of the worker's own form: the same class in a sandbox and inside the worker."""
 
 import runpy
 import shutil
@@ -10,11 +10,11 @@ import pytest
 from conformance.ovirt import record, request, table
 from msgspec import structs
 
-from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.scheduling.catalogue import UnitKind, entry
 from scheduler_worker.scheduling.external.units import Plugins, unit_class
 from scheduler_worker.scheduling.plugin import UnitContext
-from tests.support.cages import directory, settings, worker_python, write
+from tests.support.sandboxes import directory, settings, worker_python, write
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/external_units/memory_headroom.py"
 HEAD = """\
@@ -38,17 +38,17 @@ def python():
 
 @pytest.fixture
 def place(python):
-    """The directory, and cages for the files in it."""
+    """The directory, and sandboxes for the files in it."""
     with directory() as folder:
-        made = Cages(settings(folder, python=python))
+        made = Sandboxes(settings(folder, python=python))
         try:
             yield folder, made
         finally:
             made.close()
 
 
-def loaded(cages):
-    (file,) = cages.refresh()
+def loaded(sandboxes):
+    (file,) = sandboxes.refresh()
     assert file.problem is None
     return {each.name: unit_class(each) for each in file.classes}
 
@@ -60,29 +60,29 @@ def made(unit, plugins=None, **parameters):
     return unit(UnitContext(name=unit.__name__, parameters=fields, collaborators=collaborators))
 
 
-def caged(place, body, spec=None, name="Unit"):
+def sandboxed(place, body, spec=None, name="Unit"):
     """What a unit with this source answers about the three hosts, and why it failed."""
-    folder, cages = place
+    folder, sandboxes = place
     write(folder, "unit.py", HEAD + body)
-    unit = made(loaded(cages)[name], cages)
+    unit = made(loaded(sandboxes)[name], sandboxes)
     ask = unit.weigh if hasattr(unit, "weigh") else unit.passes
     return ask(table(HOSTS), spec or request()).tolist(), unit.note()
 
 
-def test_the_same_class_answers_alike_in_the_cage_and_in_the_worker(place):
-    folder, cages = place
+def test_the_same_class_answers_alike_in_the_sandbox_and_in_the_worker(place):
+    folder, sandboxes = place
     shutil.copy(EXAMPLE, folder)
     (folder / EXAMPLE.name).chmod(0o644)
-    units = loaded(cages)
+    units = loaded(sandboxes)
     inside = SimpleNamespace(**runpy.run_path(str(EXAMPLE)))
     hosts, spec = table(HOSTS), request()
     for headroom_mb in (0, 1024, 64000):
         here = made(inside.MemoryHeadroom, headroom_mb=headroom_mb)
-        there = made(units["MemoryHeadroom"], cages, headroom_mb=headroom_mb)
+        there = made(units["MemoryHeadroom"], sandboxes, headroom_mb=headroom_mb)
         assert there.passes(hosts, spec).tolist() == here.passes(hosts, spec).tolist()
         assert there.note() is None
     # The host without memory has 0/0 there: no finite number, which counts as 0.
-    here, there = made(inside.LeastMemoryUsed), made(units["LeastMemoryUsed"], cages)
+    here, there = made(inside.LeastMemoryUsed), made(units["LeastMemoryUsed"], sandboxes)
     with np.errstate(invalid="ignore"):
         expected = np.nan_to_num(here.weigh(hosts, spec)).tolist()
     assert there.weigh(hosts, spec).tolist() == expected
@@ -92,10 +92,10 @@ def test_the_same_class_answers_alike_in_the_cage_and_in_the_worker(place):
 
 
 def test_parameters_are_those_of_the_class(place):
-    folder, cages = place
+    folder, sandboxes = place
     shutil.copy(EXAMPLE, folder)
     (folder / EXAMPLE.name).chmod(0o644)
-    (declared,) = entry("MemoryHeadroom", loaded(cages)["MemoryHeadroom"]).parameters
+    (declared,) = entry("MemoryHeadroom", loaded(sandboxes)["MemoryHeadroom"]).parameters
     assert (declared.name, declared.type, declared.default) == ("headroom_mb", "integer", 1024)
 
 
@@ -109,7 +109,7 @@ class Unit(Filter):
         return host.host in spec.only_hosts
 """
     spec = structs.replace(request(), only_hosts=("large",))
-    assert caged(place, body, spec) == ([False, True, False], None)
+    assert sandboxed(place, body, spec) == ([False, True, False], None)
 
 
 def test_a_request_that_does_not_concern_it_passes_everywhere(place):
@@ -118,7 +118,7 @@ class Unit(Filter):
     def applies(self, spec): return False
     def host_passes(self, host, spec): return False
 """
-    assert caged(place, body) == ([True] * 3, None)
+    assert sandboxed(place, body) == ([True] * 3, None)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ class Unit(Filter):
 )
 def test_a_filter_that_fails_passes_all_and_says_why(place, body, why):
     source = f"class Unit(Filter):\n    def host_passes(self, host, spec): {body}\n"
-    found, note = caged(place, source)
+    found, note = sandboxed(place, source)
     assert found == [True] * 3
     assert why in note
 
@@ -152,24 +152,24 @@ def test_a_filter_that_fails_passes_all_and_says_why(place, body, why):
 def test_an_answer_of_the_wrong_shape_is_useless(place, base, body, why):
     method = "passes" if base == "Filter" else "weigh"
     source = f"class Unit({base}):\n    def {method}(self, hosts, spec): {body}\n"
-    found, note = caged(place, source)
+    found, note = sandboxed(place, source)
     assert found == [base == "Filter"] * 3
     assert why in note
 
 
 def test_a_score_that_is_no_finite_number_counts_as_0(place):
     body = "class Unit(Weigher):\n    def weigh(self, h, s): return [np.nan, np.inf, 2.5]\n"
-    assert caged(place, body) == ([0.0, 0.0, 2.5], None)
+    assert sandboxed(place, body) == ([0.0, 0.0, 2.5], None)
 
 
 def test_one_that_is_too_slow_ends_by_the_clock(python):
     body = "class Unit(Filter):\n    def host_passes(self, host, spec):\n        while True: pass\n"
     with directory() as folder:
-        cages = Cages(settings(folder, python=python, timeout_s=1.0))
+        sandboxes = Sandboxes(settings(folder, python=python, timeout_s=1.0))
         try:
-            found, note = caged((folder, cages), body)
+            found, note = sandboxed((folder, sandboxes), body)
         finally:
-            cages.close()
+            sandboxes.close()
     assert found == [True] * 3
     assert "did not answer in time" in note
 
@@ -189,31 +189,31 @@ def test_one_that_is_too_slow_ends_by_the_clock(python):
             "Unit.collaborators",
         ),
         (
-            "class Unit(Weigher):\n    def stretched(self, raw, low, high, spec): return raw\n"
+            "class Unit(Weigher):\n    def rescaled(self, raw, low, high, spec): return raw\n"
             "    def weigh(self, h, s): return [0]",
-            r"Unit.stretched\(\) works in the worker only",
+            r"Unit.rescaled\(\) works in the worker only",
         ),
     ],
 )
 def test_what_only_works_in_the_worker_is_refused_when_the_file_is_loaded(place, body, why):
-    folder, cages = place
+    folder, sandboxes = place
     write(folder, "unit.py", HEAD + body + "\n")
-    (file,) = cages.refresh()
+    (file,) = sandboxes.refresh()
     assert file.classes == ()
     assert why.replace("\\", "") in file.problem
 
 
 def test_both_forms_share_a_file(place):
-    folder, cages = place
+    folder, sandboxes = place
     body = (
         "class Ours(Filter):\n    def host_passes(self, host, spec): return True\n"
         "class Theirs:\n    def do_filter(self, hosts, vm, properties): print(hosts[:1])\n"
     )
     write(folder, "unit.py", HEAD + body)
-    units = loaded(cages)
+    units = loaded(sandboxes)
     hosts, spec = table(HOSTS), request()
-    assert made(units["Ours"], cages).passes(hosts, spec).tolist() == [True] * 3
-    assert made(units["Theirs"], cages).passes(hosts, spec).tolist() == [True, False, False]
+    assert made(units["Ours"], sandboxes).passes(hosts, spec).tolist() == [True] * 3
+    assert made(units["Theirs"], sandboxes).passes(hosts, spec).tolist() == [True, False, False]
     assert units["Ours"].plugin.kind is UnitKind.FILTER
 
 
@@ -223,6 +223,6 @@ class Unit(Filter):
     on_failure = "refuse"
     def passes(self, hosts, spec): 1/0
 """
-    answers, note = caged(place, body)
+    answers, note = sandboxed(place, body)
     assert answers == [False] * len(HOSTS)
     assert "Unit failed, no host passes: failed: ZeroDivisionError" in (note or "")

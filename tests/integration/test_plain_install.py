@@ -184,7 +184,7 @@ def client(
 ) -> Iterator[SchedulerClient]:
     """Of a worker that knows hosts, and has tuned one."""
     units = make_open_directory()
-    units.chmod(0o755)  # for the account that a cage has
+    units.chmod(0o755)  # for the account that a sandbox has
     shutil.copy(ROOT / "examples/external_units/spare_hosts.py", units)
     folder = installation.folder
     (folder / "password").write_text(f"{PASSWORD}\n")

@@ -8,9 +8,9 @@ from msgspec import structs
 
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.compiler import compile_policy
+from scheduler_worker.scheduling.drain_safety import DrainSafety, RunningVms
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.policies import POWER_SAVING
-from scheduler_worker.scheduling.refuge import Refuge, RunningVms
 from tests.support.hosts import host_record, host_table
 
 PARAMETERS = {**POWER_SAVING.parameters, "HeSparesCount": "1"}
@@ -86,15 +86,17 @@ def test_every_vm_that_needs_a_host_by_all_filters_is_among_the_doubtful(host, h
     vms = RunningVms(PIPELINE, found)
     for record in found.records:
         vms.read(record.host)
-    refuge = Refuge(vms, host)
+    drain_safety = DrainSafety(vms, host)
     needing = {
         vm
         for kind, some in vms.kinds.items()
         for source, vm in some.items()
-        if source != host and refuge.is_needed(kind, source, vm)
+        if source != host and drain_safety.is_needed(kind, source, vm)
     }
     doubtful = {
-        some[source] for kind, some in vms.kinds.items() for source in refuge.doubtful(kind, some)
+        some[source]
+        for kind, some in vms.kinds.items()
+        for source in drain_safety.doubtful(kind, some)
     }
     assert needing <= doubtful
     event("some VM needs it" if needing else "none needs it")

@@ -14,7 +14,7 @@ from scheduler_worker.scheduling.ovirt.weights import (
     EvenGuestsWeight,
 )
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.scheduling.scales import CountedRanks, Stretch
+from scheduler_worker.scheduling.scales import CountedRanks, Rescaling
 from tests.properties.test_evaluation import MEMBERS, Run, differs, few
 from tests.support.hosts import request_spec
 
@@ -98,7 +98,7 @@ def test_the_requests_get_hosts():
         (CpuOverloadFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),
         (EvenGuestsWeight, "reads_use", False),
         (EvenCpuWeight, "weigh_host", lambda self, host, spec: 30.0),
-        (Stretch, "moved", lambda self: False),
+        (Rescaling, "moved", lambda self: False),
         (CountedRanks, "change", lambda self, at, score: True),
     ],
 )

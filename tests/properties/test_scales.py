@@ -47,8 +47,8 @@ class Reciprocal(Given):
 
 
 class Spread(Given):
-    def stretched(self, raw, low, high, spec):
-        return formulas.stretched(raw, low, high)
+    def rescaled(self, raw, low, high, spec):
+        return formulas.rescaled(raw, low, high)
 
 
 class BoundedSpread(Spread):
@@ -58,7 +58,7 @@ class BoundedSpread(Spread):
 class ShareOfBest(Given):
     """Stretched scores that are no integers."""
 
-    def stretched(self, raw, low, high, spec):
+    def rescaled(self, raw, low, high, spec):
         return raw / high if high > 0 else np.zeros(len(raw))
 
 

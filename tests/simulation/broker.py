@@ -45,10 +45,10 @@ AGAIN_S = 0.2
 class Message:
     """A message in a queue; ``name`` is for the history."""
 
-    def __init__(self, name: str, body: bytes, patience_s: float | None = None) -> None:
+    def __init__(self, name: str, body: bytes, remaining_s: float | None = None) -> None:
         self.name = name
         self.body = body
-        self.patience_s = patience_s
+        self.remaining_s = remaining_s
         self.expires_s = float("inf")
         self.deliveries = 0
         """How often it was delivered before."""
@@ -56,7 +56,7 @@ class Message:
         """The number in the worker's own header."""
 
     def copy(self, counted_by_us: int) -> Message:
-        copied = Message(self.name, self.body, self.patience_s)
+        copied = Message(self.name, self.body, self.remaining_s)
         copied.counted_by_us = counted_by_us
         return copied
 
@@ -90,8 +90,8 @@ class Broker:
         if not self.is_up:
             self.machine.at(AGAIN_S, partial(self.publish, queue, message))
             return
-        if message.patience_s is not None:
-            message.expires_s = self.machine.now_s + message.patience_s
+        if message.remaining_s is not None:
+            message.expires_s = self.machine.now_s + message.remaining_s
         self.declare(queue)
         self.queues[queue].append(message)
         self.deliver(queue)
@@ -362,7 +362,9 @@ class BrokerConnection:
             tag=tag,
             queue=consumer.queue,
             body=message.body,
-            expiration=None if message.patience_s is None else str(int(message.patience_s * 1000)),
+            expiration=None
+            if message.remaining_s is None
+            else str(int(message.remaining_s * 1000)),
             deliveries=message.deliveries if counts else message.counted_by_us,
             is_counted=counts or not message.deliveries,
         )

@@ -61,7 +61,7 @@ class Ask(Deed, frozen=True, kw_only=True):
     vcpus: int = 1
     cluster: str | None = None
     how: How = "call"
-    patience_s: float = 5.0
+    remaining_s: float = 5.0
     tries: int = 2
     is_doubled: bool = False
     """Whether the message is sent twice, as by a client whose confirmation was lost."""
@@ -356,7 +356,7 @@ def _asked(rng: random.Random, setting: Setting) -> list[Deed]:
             vcpus=rng.choice((1, 1, 2)),
             cluster=rng.choice((None, None, None, rng.choice([*setting.clusters]))),
             how=rng.choice(("call", "nova", "cast")),
-            patience_s=rng.choice((0.5, 2.0, 5.0)),
+            remaining_s=rng.choice((0.5, 2.0, 5.0)),
             tries=rng.choice((1, 2, 3)),
             is_doubled=rng.random() < 0.2,
             hangs_up=rng.random() < 0.1,

@@ -93,10 +93,10 @@ class Post:
 
     def _check_promptness(self, name: str, sent: Event) -> None:
         """Without faults and slowness, a caller gets its answer before its timeout."""
-        patience_s = sent.facts["patience_s"]
+        remaining_s = sent.facts["remaining_s"]
         late_s = 0.0
-        if patience_s is not None:
-            late_s = self._first_heard_s.get(name, NEVER_S) - sent.time_s - patience_s
+        if remaining_s is not None:
+            late_s = self._first_heard_s.get(name, NEVER_S) - sent.time_s - remaining_s
         if late_s > LATE_S and name not in self._dropped:
             self._blame(f"{name} was answered {late_s:.3f} s after its caller had gone")
 
@@ -196,9 +196,9 @@ class Post:
         if "request" in facts:
             request = facts["request"]
             self._given[request] += 1
-            patience_s = facts["patience_s"]
+            remaining_s = facts["remaining_s"]
             key = event.who, request
-            until_s = NEVER_S if patience_s is None else self._now_s + patience_s
+            until_s = NEVER_S if remaining_s is None else self._now_s + remaining_s
             self._patient_until_s[key] = max(until_s, self._patient_until_s.get(key, 0.0))
 
     def _was_decided(self, event: Event) -> None:
@@ -264,7 +264,7 @@ class Post:
             return
         # Another worker's copy of it may have been the one that was given up.
         who = next((who for who in sorted(self._had[name]) if self._given_up[who]), None)
-        if self._sent[name].facts["patience_s"] is not None and who is not None:
+        if self._sent[name].facts["remaining_s"] is not None and who is not None:
             self._given_up[who] -= 1
             self._dropped.add(name)
         else:
@@ -272,7 +272,7 @@ class Post:
 
     def _has_effect(self, name: str, sent: Event) -> bool:
         facts = sent.facts
-        if facts["patience_s"] is not None or _is_request_by_cast(sent):
+        if facts["remaining_s"] is not None or _is_request_by_cast(sent):
             return self._is_answered(name, sent)
         if self._books.lost_s >= sent.time_s:
             return True  # and lost again
@@ -295,9 +295,9 @@ class Post:
         return True
 
     def _is_answered(self, name: str, sent: Event) -> bool:
-        patience_s = sent.facts["patience_s"]
-        if patience_s is not None:
-            return name in self._heard_s or self._now_s >= sent.time_s + patience_s
+        remaining_s = sent.facts["remaining_s"]
+        if remaining_s is not None:
+            return name in self._heard_s or self._now_s >= sent.time_s + remaining_s
         heard_s = self._heard_s.get(sent.facts["request"], -NEVER_S)
         return name in self._buried or heard_s >= sent.time_s
 

@@ -132,7 +132,7 @@ class Client:
         method: str,
         args: Mapping[str, Any],
         *,
-        patience_s: float | None = None,
+        remaining_s: float | None = None,
         namespace: str | None = OURS,
         version: str = "1.0",
         request_id: str = "",
@@ -151,7 +151,7 @@ class Client:
             "_unique_id": name,
             "_context_request_id": request_id or name,
         }
-        if patience_s is not None:
+        if remaining_s is not None:
             content |= {"_msg_id": name, "_reply_q": f"reply {name}"}
             self._broker.callers[f"reply {name}"] = lambda body: self._receive(name, body)
         text = msgspec.json.encode(content).decode()
@@ -161,7 +161,7 @@ class Client:
             "sends",
             message=name,
             method=method,
-            patience_s=patience_s,
+            remaining_s=remaining_s,
             is_doubled=is_doubled,
             **about,
         )
@@ -170,18 +170,18 @@ class Client:
             if is_fanout:
                 self._broker.fanout(f"{TOPIC}_fanout_", Message(name, body))
             else:
-                self._broker.publish(TOPIC, Message(name, body, patience_s))
+                self._broker.publish(TOPIC, Message(name, body, remaining_s))
 
         self._machine.at(self._machine.random.uniform(0.0, 0.002), publish)
         if is_doubled:
             self._machine.at(self._machine.random.uniform(0.0, DOUBLED_S), publish)
         return name
 
-    def wait(self, name: str, patience_s: float) -> Any:
+    def wait(self, name: str, remaining_s: float) -> Any:
         """The answer to a call, or to a request by cast; None after the timeout."""
         if name not in self._answers:
             self._waiting[name] = self._machine.running
-            self._machine.park(patience_s)
+            self._machine.park(remaining_s)
         return self._answers.get(name)
 
     def hang_up(self, name: str) -> None:
@@ -261,9 +261,9 @@ class Tenant:
             namespace=None,
             version="4.5",
             request_id=deed.request,
-            **self._manner(deed.patience_s),
+            **self._manner(deed.remaining_s),
         )
-        return name, self._client.wait(name, deed.patience_s)
+        return name, self._client.wait(name, deed.remaining_s)
 
     def _cast(self) -> tuple[str, Any]:
         deed = self._deed
@@ -275,17 +275,17 @@ class Tenant:
                 "instance_uuids": list(deed.instances),
                 "reply_to": {"topic": "answers"},
                 "request_id": deed.request,
-                "deadline_s": deed.patience_s,
+                "deadline_s": deed.remaining_s,
                 "priority": deed.priority,
             },
             **self._manner(None),
         )
-        return name, self._client.wait(deed.request, deed.patience_s)
+        return name, self._client.wait(deed.request, deed.remaining_s)
 
-    def _manner(self, patience_s: float | None) -> dict[str, Any]:
+    def _manner(self, remaining_s: float | None) -> dict[str, Any]:
         deed = self._deed
         return {
-            "patience_s": patience_s,
+            "remaining_s": remaining_s,
             "is_doubled": deed.is_doubled,
             "request": deed.request,
             "instances": deed.instances,
@@ -363,7 +363,7 @@ class Hosts:
             f"{' '.join(names)} reports",
             "update_hosts",
             {"hosts": reports},
-            patience_s=None if is_cast else REPORT_PATIENCE_S,
+            remaining_s=None if is_cast else REPORT_PATIENCE_S,
             used={each["host"]: each["vcpus_used"] for each in reports},
             updated_at=reports[0]["updated_at"],
         )

@@ -180,8 +180,8 @@ class World:
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:
         return self.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
 
-    def ask(self, *uuids: str, patience_s: float | None = None, **asked: Any) -> Decision:
-        return self.scheduler.select(request(*uuids, **asked), patience_s=patience_s)
+    def ask(self, *uuids: str, remaining_s: float | None = None, **asked: Any) -> Decision:
+        return self.scheduler.select(request(*uuids, **asked), remaining_s=remaining_s)
 
     def place(self, *uuids: str, **spec: Any) -> list[str]:
         """The host of each instance."""

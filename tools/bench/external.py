@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[dict]:
-    from scheduler_worker.backends.cage.pool import Cages
-    from scheduler_worker.backends.cage.settings import CageSettings
+    from scheduler_worker.backends.sandbox.pool import Sandboxes
+    from scheduler_worker.backends.sandbox.settings import SandboxSettings
 
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
@@ -52,23 +52,25 @@ def run(arguments: argparse.Namespace) -> list[dict]:
         for name, text in (("keep.py", UNIT), ("rows.py", OWN_UNIT)):
             (directory / name).write_text(text)
             (directory / name).chmod(0o644)
-        cages = Cages(CageSettings(directory=directory, python=arguments.python))
+        sandboxes = Sandboxes(SandboxSettings(directory=directory, python=arguments.python))
         try:
             rows = [
-                _measured(cages, each, hosts, arguments.calls, directory)
-                for file in cages.refresh()
+                _measured(sandboxes, each, hosts, arguments.calls, directory)
+                for file in sandboxes.refresh()
                 for hosts in arguments.hosts
                 for each in file.classes
             ]
         finally:
-            cages.close()
+            sandboxes.close()
     show("One call of an external unit (ms)", rows)
     return rows
 
 
-def _measured(cages: Any, plugin: Any, hosts: int, calls: int, directory: Path) -> dict[str, Any]:
+def _measured(
+    sandboxes: Any, plugin: Any, hosts: int, calls: int, directory: Path
+) -> dict[str, Any]:
     call = _call if plugin.own is None else _own_call
-    warm_ms = _times_ms(call(cages, plugin, hosts), calls)
+    warm_ms = _times_ms(call(sandboxes, plugin, hosts), calls)
     row: dict[str, Any] = {
         "unit": plugin.name,
         "kind": str(plugin.kind),
@@ -87,7 +89,7 @@ def _ids(hosts: int) -> list[str]:
     return [str(uuid.UUID(int=number)) for number in range(hosts)]
 
 
-def _call(cages: Any, plugin: Any, hosts: int) -> Callable[[], None]:
+def _call(sandboxes: Any, plugin: Any, hosts: int) -> Callable[[], None]:
     from scheduler_worker.scheduling.catalogue import UnitKind
     from scheduler_worker.scheduling.external.contract import read_filter, read_scores
     from scheduler_worker.scheduling.external.units import PluginCall
@@ -97,13 +99,13 @@ def _call(cages: Any, plugin: Any, hosts: int) -> Callable[[], None]:
     read = read_filter if plugin.kind is UnitKind.FILTER else read_scores
 
     def call() -> None:
-        if cages.ask(question, read) is None:
-            raise SystemExit(f"the call failed: {cages.trouble(plugin)}")
+        if sandboxes.ask(question, read) is None:
+            raise SystemExit(f"the call failed: {sandboxes.trouble(plugin)}")
 
     return call
 
 
-def _own_call(cages: Any, plugin: Any, hosts: int) -> Callable[[], None]:
+def _own_call(sandboxes: Any, plugin: Any, hosts: int) -> Callable[[], None]:
     """As the pipeline asks it, with what it takes to gather the facts."""
     from scheduler_worker.model.requests import Flavor, RequestSpec
     from scheduler_worker.scheduling.external.units import Plugins, unit_class
@@ -112,7 +114,7 @@ def _own_call(cages: Any, plugin: Any, hosts: int) -> Callable[[], None]:
     kind = unit_class(plugin)
     fields = kind.parameters_type()
     unit: Any = kind(
-        UnitContext(name=plugin.name, parameters=fields, collaborators={Plugins: cages})
+        UnitContext(name=plugin.name, parameters=fields, collaborators={Plugins: sandboxes})
     )
     hosts_table = fleet.table(fleet.reports(hosts), [])
     spec = RequestSpec(flavor=Flavor(vcpus=1, memory_mb=512))

@@ -26,7 +26,7 @@ kind, so kinds may be mixed:
   normalize     {list, kw: {minval?, maxval?}, result}
   tuning        {policy_yaml, inputs, elapsed, expected | steps | expected_error}
   ovirt-...     cases about oVirt's units and policies, in files {source, cases: [...]}; those of
-                its external scheduler proxy run the recorded classes in real cages
+                its external scheduler proxy run the recorded classes in real sandboxes
   ovirt-rest    {name, method, path, status, body?, headers?, root?, location?, expect_id?,
                  fault?: {reason?, detail_contains?}}: requests to the REST API, one after the other
   mom           {scenario, expected: [{collected, policy_ok, host, guests, calls}]}

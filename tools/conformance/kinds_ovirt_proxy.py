@@ -1,4 +1,4 @@
-"""Calls of oVirt's external scheduler proxy, made of classes in real cages.
+"""Calls of oVirt's external scheduler proxy, made of classes in real sandboxes.
 
 The worker has no proxy: a policy names each class as a unit, and the pipeline combines them. So
 only here the answers of several classes are put together as the proxy did.
@@ -14,8 +14,8 @@ from typing import Any
 
 from conformance import ovirt
 from conformance.reading import Skipped
-from scheduler_worker.backends.cage.pool import Cages
-from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.sandbox.pool import Sandboxes
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import (
     PluginClass,
@@ -82,18 +82,20 @@ def _proxy() -> Iterator[_Proxy]:
         path = directory / "recorded.py"
         path.write_text(_RECORDED)
         path.chmod(0o644)
-        cages = Cages(CageSettings(directory=directory, load_timeout_s=60, timeout_s=60, rest_s=0))
+        sandboxes = Sandboxes(
+            SandboxSettings(directory=directory, load_timeout_s=60, timeout_s=60, rest_s=0)
+        )
         try:
-            yield _Proxy(cages, [each for file in cages.refresh() for each in file.classes])
+            yield _Proxy(sandboxes, [each for file in sandboxes.refresh() for each in file.classes])
         finally:
-            cages.close()
+            sandboxes.close()
 
 
 class _Proxy:
     """The calls of the proxy, under its names."""
 
-    def __init__(self, cages: Cages, classes: Sequence[PluginClass]) -> None:
-        self._cages = cages
+    def __init__(self, sandboxes: Sandboxes, classes: Sequence[PluginClass]) -> None:
+        self._sandboxes = sandboxes
         self._classes = {(each.kind, each.name): each for each in classes}
 
     def discover(self) -> dict[str, dict[str, list[str]]]:
@@ -117,7 +119,7 @@ class _Proxy:
             if (plugin := self._classes.get((UnitKind.FILTER, name))) is None:
                 unknown[name] = [f"plugin not found: {name!r}"]
                 continue
-            found = self._cages.ask(_question(plugin, hosts, vm, properties), read_filter)
+            found = self._sandboxes.ask(_question(plugin, hosts, vm, properties), read_filter)
             if found is not None:
                 kept.append(found)
         if not kept:
@@ -130,7 +132,7 @@ class _Proxy:
         totals: dict[str, int] = {}
         for name, factor in names:
             plugin = self._classes[UnitKind.WEIGHT, name]
-            found = self._cages.ask(_question(plugin, hosts, vm, properties), read_scores) or {}
+            found = self._sandboxes.ask(_question(plugin, hosts, vm, properties), read_scores) or {}
             for host, score in found.items():
                 totals[host] = totals.get(host, 0) + factor * score
         return _result(0, [list(item) for item in totals.items()])
@@ -140,7 +142,7 @@ class _Proxy:
         if plugin is None:
             problem = f"Load balance requested but was not found: {name}"
             return _result(1, [], {name: [problem]})
-        found = self._cages.ask(_question(plugin, hosts, "", properties), read_balance)
+        found = self._sandboxes.ask(_question(plugin, hosts, "", properties), read_balance)
         vm, destinations = found or ("", ())
         return _result(0, [vm, list(destinations)])
 

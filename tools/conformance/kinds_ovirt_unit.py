@@ -105,7 +105,7 @@ def _topology(document: Any) -> Iterator[str]:
     special = vm.get("type") == "high_performance"
     vcpus = shape["sockets"] * shape["cores_per_socket"] * shape["threads_per_core"]
     spec = ovirt.request(vcpus, **shape, high_performance=special)
-    # Scores are stretched: beside the host there are one that suits and one that does not.
+    # Scores are rescaled: beside the host there are one that suits and one that does not.
     hosts = ovirt.table([_shaped(host), *(_shaped(other) for other in _OTHERS)])
     found = ovirt.scores(ovirt.weight_unit(document["unit"]), hosts, spec)
     yield from _compare(found.get(host["id"], 1.0), document, "expected_score")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import tenacity
 from redis import exceptions
 
-from scheduler_worker import mends
+from scheduler_worker import remedies
 from scheduler_worker.backends.redis.addresses import open_nodes, without_account
 from scheduler_worker.backends.redis.nodes import (
     LONGEST_WAIT_S,
@@ -182,7 +182,7 @@ class RedisServer:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: exceptions.RedisError) -> StateUnavailable:
-        why = f"{mends.REFUSED}: {error}" if is_refused(error) else str(error)
+        why = f"{remedies.REFUSED}: {error}" if is_refused(error) else str(error)
         return StateUnavailable(f"The shared state at {self.address} cannot be used: {why}")
 
 

@@ -213,10 +213,10 @@ class RedisState:
                 self._waiting_changed.notify_all()
 
     def _ask(
-        self, scope: str, owner: str, patience_s: float, seen: Seen, priority_boost_s: float
+        self, scope: str, owner: str, remaining_s: float, seen: Seen, priority_boost_s: float
     ) -> tuple[FencingToken, Changes] | float:
         """Token and changes of a grant; or the seconds after which to ask again."""
-        times_us = (_micro(self._hold_timeout_s), _micro(patience_s))
+        times_us = (_micro(self._hold_timeout_s), _micro(remaining_s))
         args = (owner, *times_us, *_known(seen), self._max_changes, _micro(priority_boost_s))
         asked_s = self._clock.monotonic_s()
         answer = self._run("acquire", scope, args)

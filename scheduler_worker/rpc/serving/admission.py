@@ -87,18 +87,18 @@ class Admission:
         if queue != self._queue:
             return request
         self._delay.received(request.id)  # it may be one of our own pings
-        if request.patience_s == math.inf:
+        if request.remaining_s == math.inf:
             return request
         self._last_call_s = time.monotonic()
-        margin_s = min(_MARGIN * request.patience_s, _LARGEST_MARGIN_S)
+        margin_s = min(_MARGIN * request.remaining_s, _LARGEST_MARGIN_S)
         waited_s = self._delay.waited_s(self._last_call_s)
-        left_s = request.patience_s - margin_s - waited_s
-        return msgspec.structs.replace(request, patience_s=left_s)
+        left_s = request.remaining_s - margin_s - waited_s
+        return msgspec.structs.replace(request, remaining_s=left_s)
 
     def admits(self, request: WireRequest) -> bool:
         """Whether to begin it."""
         now_s, ahead = time.monotonic(), self._in_flight()
-        is_admitted = request.patience_s > self._throughput.expected_s(ahead, now_s)
+        is_admitted = request.remaining_s > self._throughput.expected_s(ahead, now_s)
         if is_admitted and not ahead:
             self._throughput.begun(now_s)
         if not is_admitted or ahead + 1 >= self._limit:

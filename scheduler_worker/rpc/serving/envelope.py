@@ -41,7 +41,7 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     reply_queue: str = ""
     call_monitor_s: float | None = None
     """The caller gives up after so long without a heartbeat."""
-    patience_s: float = math.inf
+    remaining_s: float = math.inf
     """How long the caller waits after sending the message."""
     refusal: WireError | None = None
     """Why it is answered without being handled."""
@@ -97,17 +97,17 @@ def decode(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest:
 
     Raises MalformedError.
     """
-    patience_s = _patience_s(expiration)
+    remaining_s = _remaining_s(expiration)
     try:
         outer = _outer.decode(body)
         if outer.version.partition(".")[0] != "2" or outer.message is None:
             raise MalformedError(f"its envelope is of version {outer.version:.20}, not {VERSION}")
         if len(body) > max_bytes:
-            return _too_large(_head.decode(outer.message), len(body), max_bytes, patience_s)
+            return _too_large(_head.decode(outer.message), len(body), max_bytes, remaining_s)
         content, is_text = _content(outer.message)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"it cannot be decoded: {error}") from None
-    request = _request(content, patience_s)
+    request = _request(content, remaining_s)
     return request if is_text else _not_text(request)
 
 
@@ -149,7 +149,7 @@ def _not_text(request: WireRequest) -> WireRequest:
     )  # fmt: skip
 
 
-def _request(content: dict[str, Any], patience_s: float) -> WireRequest:
+def _request(content: dict[str, Any], remaining_s: float) -> WireRequest:
     call_id, reply_queue = content.get("_msg_id"), content.get("_reply_q")
     is_call = _is_call(call_id, reply_queue)
     unique_id, call_monitor_s = content.get("_unique_id"), content.get("_timeout")
@@ -167,7 +167,7 @@ def _request(content: dict[str, Any], patience_s: float) -> WireRequest:
         call_id=str(call_id) if is_call else None,
         reply_queue=str(reply_queue) if is_call else "",
         call_monitor_s=_call_monitor_s(call_monitor_s) if is_call else None,
-        patience_s=patience_s,
+        remaining_s=remaining_s,
     )
 
 
@@ -192,7 +192,7 @@ def _refusal(problem: str) -> WireError:
     return WireError(OUR_MODULE, "RequestError", f"message: {problem}", ["message", problem])
 
 
-def _too_large(head: _Head, size: int, max_bytes: int, patience_s: float) -> WireRequest:
+def _too_large(head: _Head, size: int, max_bytes: int, remaining_s: float) -> WireRequest:
     problem = f"has {size} bytes; [rpc] max_message_bytes allows {max_bytes}"
     is_call = bool(head.call_id and head.reply_queue) and _is_call(head.call_id, head.reply_queue)
     unique_id = head.id or unique_hex()
@@ -200,12 +200,12 @@ def _too_large(head: _Head, size: int, max_bytes: int, patience_s: float) -> Wir
         message=Message(method=head.method, id=unique_id, is_call=is_call),
         call_id=head.call_id if is_call else None,
         reply_queue=head.reply_queue,
-        patience_s=patience_s,
+        remaining_s=remaining_s,
         refusal=_refusal(problem),
     )
 
 
-def _patience_s(expiration: str | None) -> float:
+def _remaining_s(expiration: str | None) -> float:
     """Seconds; infinite for what a broker would not accept as an expiration."""
     is_number = expiration is not None and expiration.isascii() and expiration.isdigit()
     return int(expiration[:_DIGITS]) / 1000 if is_number and expiration else math.inf

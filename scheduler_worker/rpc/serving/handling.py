@@ -84,7 +84,7 @@ class MessageHandler:
         """Work that was not begun when the connection was lost. Other workers get it, unless its
         queue is gone."""
         self._undelivered = UndeliveredAnswers(
-            loop, self._send_answer, patience_s=find_caller_s, observer=observer
+            loop, self._send_answer, remaining_s=find_caller_s, observer=observer
         )
         self._extra_consumers = ExtraConsumers()
         self.admission = Admission(
@@ -272,7 +272,7 @@ class MessageHandler:
         return await self._dispatcher.serve(
             request.message,
             waited_s=waited_s,
-            patience_s=request.patience_s - waited_s,
+            remaining_s=request.remaining_s - waited_s,
             yield_slot=self._yield_slot,
         )
 

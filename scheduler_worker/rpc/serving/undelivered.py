@@ -31,7 +31,7 @@ class _Undelivered:
 
 
 class UndeliveredAnswers:
-    """Sends answers again for at most ``patience_s``; used by the loop's thread alone.
+    """Sends answers again for at most ``remaining_s``; used by the loop's thread alone.
 
     ``send`` publishes one and returns whether that was possible now.
     """
@@ -41,12 +41,12 @@ class UndeliveredAnswers:
         loop: Loop,
         send: Callable[[str, bytes], bool],
         *,
-        patience_s: float,
+        remaining_s: float,
         observer: Observer,
     ) -> None:
         self._loop = loop
         self._send = send
-        self._patience_s = patience_s
+        self._remaining_s = remaining_s
         self._observer = observer
         self._kept: dict[Publish, _Undelivered] = {}
         """The oldest first."""
@@ -99,7 +99,7 @@ class UndeliveredAnswers:
         self._is_check_due = False
         now_s = time.monotonic()
         for each in list(self._kept.values()):
-            if now_s - each.since_s > self._patience_s:
+            if now_s - each.since_s > self._remaining_s:
                 self._drop(each.answer)
             elif each.retry_at_s <= now_s and self._send(each.answer.queue, each.answer.body):
                 each.retry_at_s = float("inf")  # until the broker returns or confirms it

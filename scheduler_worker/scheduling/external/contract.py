@@ -1,7 +1,7 @@
 """What classes in the form of oVirt's external scheduler declare and answer; checked here.
 
-Nothing that comes out of a cage is believed: a value of another type than the contract says, or a
-host that was not asked about, makes the whole answer useless.
+Nothing that comes out of a sandbox is believed: a value of another type than the contract says, or
+a host that was not asked about, makes the whole answer useless.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a unit of the worker's own form is told of hosts in a cage, as plain data.
+"""What a unit of the worker's own form is told of hosts in a sandbox, as plain data.
 
-Both ends are here: :func:`facts_of` gathers it in the worker, :class:`CagedHosts` shows it to the
-class in the cage.
+Both ends are here: :func:`facts_of` gathers it in the worker, :class:`SandboxedHosts` shows it to
+the class in the sandbox.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ def facts_of(hosts: Hosts, names: Collection[str]) -> dict[str, list[Any]]:
     return {**found, **{name: [getattr(state, name) for state in states] for name in of_rows}}
 
 
-class CagedHosts(Hosts):
-    """Hosts in a cage: the declared columns, :meth:`derived`, and rows with declared attributes."""
+class SandboxedHosts(Hosts):
+    """Hosts in a sandbox: the declared columns, :meth:`derived`, and rows with declared
+    attributes.
+    """
 
     def __init__(self, facts: Facts, number: int, now_s: float) -> None:
         """Of so many hosts. Raises msgspec.ValidationError for a fact of the wrong type."""
@@ -85,18 +87,18 @@ class CagedHosts(Hosts):
         if not self._states:
             columns = [self._facts[name] for name in self._facts]
             values = zip(*columns, strict=True) if columns else ((),) * self._number
-            self._states = [_CagedHost(self, self._facts, value) for value in values]
+            self._states = [_SandboxedHost(self, self._facts, value) for value in values]
         return iter(self._states if rows is None else [self._states[row] for row in rows])
 
     def take(self, rows: Rows) -> Hosts:
         kept = {name: [values[row] for row in rows] for name, values in self._facts.items()}
-        return CagedHosts(kept, len(rows), self.now_s)
+        return SandboxedHosts(kept, len(rows), self.now_s)
 
 
-class _CagedHost:
+class _SandboxedHost:
     """Stands for a :class:`HostState`."""
 
-    def __init__(self, table: CagedHosts, names: Iterable[str], values: Iterable[Any]) -> None:
+    def __init__(self, table: SandboxedHosts, names: Iterable[str], values: Iterable[Any]) -> None:
         self.__dict__.update(zip(names, values, strict=True))
         self.limits: dict[str, Any] = {}
         self.now_s = table.now_s

@@ -1,4 +1,4 @@
-"""Filters, weights and balances that ask a class in a cage."""
+"""Filters, weights and balances that ask a class in a sandbox."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class PluginCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plugins:
-    """Calls classes in cages; this one, for workers without any, has none and fails each call."""
+    """Calls classes in sandboxes; this one, for workers without any, has none and fails each
+    call.
+    """
 
     on_failure: OnFailure = ON_FAILURE
     """What happens to hosts where a filter fails that declares nothing."""
@@ -88,7 +90,7 @@ class Plugins:
 
     def trouble(self, plugin: PluginClass) -> str | None:
         """Why the last call of a class failed; None: it did not."""
-        return "this process has no cages: [external_units] directory is not set"
+        return "this process has no sandboxes: [external_units] directory is not set"
 
     def fallback(self, plugin: PluginClass) -> Fallback:
         """What a call of the class does if it fails."""
@@ -142,7 +144,9 @@ class ExternalUnit(Unit):
 
 
 class ExternalFilter(ExternalUnit, Filter):
-    """A filter in a cage; if it fails, all hosts pass, or none: :attr:`PluginClass.on_failure`."""
+    """A filter in a sandbox; if it fails, all hosts pass, or none:
+    :attr:`PluginClass.on_failure`.
+    """
 
     looks_at_rows = True  # so that it is asked last, about the hosts that are left
 
@@ -158,7 +162,7 @@ class ExternalFilter(ExternalUnit, Filter):
 
 
 class ExternalWeight(ExternalUnit, Weigher):
-    """A weight in a cage, lower is better; a host without a score, or a failure, counts as 0."""
+    """A weight in a sandbox, lower is better; a host without a score, or a failure, counts as 0."""
 
     lower_is_better = True
 
@@ -169,7 +173,7 @@ class ExternalWeight(ExternalUnit, Weigher):
 
 
 class OwnFilter(ExternalUnit, Filter):
-    """A filter of the worker's own form in a cage; fails as :class:`ExternalFilter` does."""
+    """A filter of the worker's own form in a sandbox; fails as :class:`ExternalFilter` does."""
 
     looks_at_rows = True  # so that it is asked last, about the hosts that are left
 
@@ -184,7 +188,7 @@ class OwnFilter(ExternalUnit, Filter):
 
 
 class OwnWeight(ExternalUnit, Weigher):
-    """A weight of the worker's own form in a cage; after a failure every raw score is 0."""
+    """A weight of the worker's own form in a sandbox; after a failure every raw score is 0."""
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         found = self._asked_with_facts(hosts, spec, read_raw)
@@ -192,7 +196,7 @@ class OwnWeight(ExternalUnit, Weigher):
 
 
 class ExternalBalance(ExternalUnit, Balance):
-    """A balance in a cage, which knows hosts by name; if it fails, nothing moves."""
+    """A balance in a sandbox, which knows hosts by name; if it fails, nothing moves."""
 
     def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
         hosts = cluster.settled
@@ -270,7 +274,7 @@ def _declared_by(plugin: PluginClass) -> list[tuple[str, Any, Any]]:
 
 
 def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
-    """The same names, types, bounds and defaults as in the cage, which checks them once more."""
+    """The same names, types, bounds and defaults as in the sandbox, which checks them once more."""
     found: list[tuple[str, Any, Any]] = []
     annotated: Any = Annotated
     for parameter in form.parameters:

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Mask, Values
 
 MAX_WEIGHT = 1000
-"""The worst score after stretching."""
+"""The worst score after rescaling."""
 PAGE_TABLES_SHARE = 512
 """Page tables take one byte for so many bytes of memory."""
 EMULATOR_MB = 64
@@ -77,7 +77,7 @@ def rounded(values: Values) -> Values:
     return np.floor(found, out=found)
 
 
-def stretched(scores: Values, low: float, high: float) -> Values:
+def rescaled(scores: Values, low: float, high: float) -> Values:
     """Scores between ``low`` and ``high`` mapped to 1 for the lowest up to :data:`MAX_WEIGHT`.
 
     All are 1 where both ends are equal. NaN becomes the worst.

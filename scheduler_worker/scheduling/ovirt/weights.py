@@ -1,6 +1,6 @@
 """Weights that spread VMs or pack them, by CPU, memory or number.
 
-Most of them stretch their scores between the best and the worst host.
+Most of them rescale their scores between the best and the worst host.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class _CpuWeight(Weigher):
         running = figures.running_shared_vcpus(of) + figures.pending_vcpus(of)
         return load, cpus, running + added >= self.most_vcpus * cpus
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        return formulas.stretched(raw, low, high)
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        return formulas.rescaled(raw, low, high)
 
 
 class EvenCpuWeight(_CpuWeight):
@@ -136,7 +136,7 @@ class _MemoryWeight(Weigher):
         free = figures.schedulable_mb_of(host_state)
         return -free if weight_properties.machine.run_on == host_state.host else free
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         need: Values | float = demand.total_mb(spec)
         if spec.machine.run_on is not None:
             need = np.where(np.signbit(raw), 0.0, need)
@@ -233,7 +233,7 @@ class HaReservationWeight(Weigher):
             hosts, "HA VMs", lambda virt: sum(vm.highly_available for vm in virt.vms), "f8"
         )
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         if not high:
             return np.zeros(len(raw))
         found: Values = np.ceil(100.0 * raw / high / int(self.parameters.ScaleDown))
@@ -273,8 +273,8 @@ class HighPerformanceWeight(Weigher):
         fits = figures.of_facts(hosts, ("wide", wanted), lambda virt: _holds(virt, wanted))
         return np.where(fits, 1.0, _WORST)
 
-    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        return formulas.stretched(raw, low, high)
+    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        return formulas.rescaled(raw, low, high)
 
 
 def _each(virt: VirtHost) -> tuple[int, int, int]:

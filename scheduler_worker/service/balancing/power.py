@@ -16,7 +16,7 @@ from scheduler_worker import events
 from scheduler_worker.model.cluster_load import BalancePlan, ConsideredPower, PowerAction
 from scheduler_worker.model.host_records import PowerState, phrase
 from scheduler_worker.model.ledgers import AskedPower, PowerLedger
-from scheduler_worker.scheduling.refuge import Refuge, RunningVms
+from scheduler_worker.scheduling.drain_safety import DrainSafety, RunningVms
 from scheduler_worker.service.balancing.ledgers import SHOWN
 from scheduler_worker.service.balancing.situation import (
     BalancingDependencies,
@@ -111,13 +111,13 @@ class PowerActions:
         replica = self._replica
         vms = self._vms = self._vms or self._read_vms()
         with replica.lock:
-            refuge = Refuge(vms, host)
+            drain_safety = DrainSafety(vms, host)
         for kind, some in vms.kinds.items():
             with replica.lock:
-                doubtful = refuge.doubtful(kind, some)
+                doubtful = drain_safety.doubtful(kind, some)
             for source in doubtful:
                 with replica.lock:
-                    is_needed = refuge.is_needed(kind, source, some[source])
+                    is_needed = drain_safety.is_needed(kind, source, some[source])
                 if is_needed:
                     return f"{some[source]} on {source} could go to no other host"
         return None

@@ -30,7 +30,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.prefilters.candidates_query import suits
-from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
+from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
 from scheduler_worker.service.feed.trees import HostTrees, SharingProviders, Verifier, now_s
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -104,7 +104,7 @@ class ProviderFeed(Periodic):
         self._is_leader = is_leader
         self.sharing = SharingProviders(self._reader, clock, interval_s=settings.list_interval_s)
         """What is shared between trees, in every worker."""
-        self._books = ProviderBooks()
+        self._books = ProviderCache()
         self.is_begun = False
         """Whether this worker has read all providers once, at least roughly."""
         self._list_due_s = float("-inf")
@@ -197,7 +197,7 @@ class ProviderFeed(Periodic):
         """Know most providers from the hosts' records, the others from a few answers."""
         self._fleet.refresh()
         read_at_s = now_s(self._fleet)
-        books = ProviderBooks()
+        books = ProviderCache()
         books.list_all(self._reader.listed())
         hosts = self._hosts()
         for record in hosts.values():

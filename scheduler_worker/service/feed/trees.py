@@ -24,8 +24,8 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.feed.provider_books import (
-    ProviderBooks,
+from scheduler_worker.service.feed.provider_cache import (
+    ProviderCache,
     Tree,
     is_same_but_for_times,
 )
@@ -47,7 +47,7 @@ class HostTrees:
     def read(
         self,
         reader: Providers,
-        books: ProviderBooks,
+        books: ProviderCache,
         roots: Iterable[str],
         *,
         demanded: bool = False,
@@ -70,7 +70,7 @@ class HostTrees:
         return read
 
     def store(
-        self, books: ProviderBooks, roots: Iterable[str], *, demanded: bool = False
+        self, books: ProviderCache, roots: Iterable[str], *, demanded: bool = False
     ) -> dict[str, Tree]:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
         found = {root: tree for root in roots if (tree := books.report(root)) is not None}
@@ -128,7 +128,7 @@ class Verifier:
             record.uuid: record.resource_providers for record in self._fleet.records_of(roots)
         }
         doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
-        found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
+        found = self._trees.read(self._reader, ProviderCache(), doubtful) if doubtful else {}
         return before | {root: found.get(root, ()) for root in doubtful}
 
     def _by_traits(self, before: Mapping[str, Tree], traits: Collection[str]) -> list[str]:

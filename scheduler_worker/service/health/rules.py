@@ -1,4 +1,4 @@
-"""Reads what workers reported of themselves, and judges it: what is wrong, how to mend it."""
+"""Reads what workers reported of themselves, and judges it: what is wrong, how to fix it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker import mends
+from scheduler_worker import remedies
 from scheduler_worker.events import INTERNAL, TROUBLES
-from scheduler_worker.mends import DRAINED
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.worker_reports import (
@@ -19,6 +18,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerState,
 )
 from scheduler_worker.ports import Store
+from scheduler_worker.remedies import DRAINED
 from scheduler_worker.service.state.presence import RENEW_S, ReportRecords, WorkerRecords
 from scheduler_worker.wording import listed
 
@@ -112,7 +112,7 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
         failed(
             f"worker {worker.name}",
             f"it has reported nothing for {worker.age_s:.0f} s",
-            mends.SILENT,
+            remedies.SILENT,
         )
         for worker in workers
         if worker.is_silent
@@ -137,7 +137,7 @@ def versions(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
     known = sorted({each.version for each in found})
     if len(known) > 1:
         message = f"versions {listed(known)} are in use at the same time"
-        yield warning(check, message, mends.UPGRADE)
+        yield warning(check, message, remedies.UPGRADE)
 
 
 def drained(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
@@ -154,7 +154,7 @@ def drained(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
 def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
     ours = [worker for worker in workers if not worker.facts.is_dry_run]
     if not ours:
-        yield failed(WORKERS, "there is none: no request is served", mends.START)
+        yield failed(WORKERS, "there is none: no request is served", remedies.START)
     elif not any(our.state in {"serving", "no report"} for our in ours):
         yield failed(
             WORKERS,
@@ -170,15 +170,15 @@ def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
             by_text.setdefault(text, []).append(worker)
     for text, having in by_text.items():
         is_feeding = any(each.facts.is_feeding for each in having)
-        yield failed(_of(each.name for each in having), text, _mend_of(text, is_feeding))
+        yield failed(_of(each.name for each in having), text, _remedy_of(text, is_feeding))
 
 
-def _mend_of(missing: str, is_feeding: bool) -> str:
-    if missing.startswith(mends.ABOUT_THE_BUS):
-        return mends.BUS
-    if is_feeding and mends.REFUSED not in missing:
-        return f"{mends.NOVA_DATABASES}. {mends.ALL_OF_IT}"
-    return mends.of_state(missing)
+def _remedy_of(missing: str, is_feeding: bool) -> str:
+    if missing.startswith(remedies.ABOUT_THE_BUS):
+        return remedies.BUS
+    if is_feeding and remedies.REFUSED not in missing:
+        return f"{remedies.NOVA_DATABASES}. {remedies.ALL_OF_IT}"
+    return remedies.of_state(missing)
 
 
 def configuration(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
@@ -195,7 +195,7 @@ def configuration(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]
             off = sorted(each.name for each in of_topic if not is_on(each))
             if on and off:
                 message = f"{option} is on for {listed(on)}, and off for {listed(off)}"
-                yield failed(check, message, mends.SAME_CONFIGURATION)
+                yield failed(check, message, remedies.SAME_CONFIGURATION)
 
 
 def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:
@@ -212,13 +212,13 @@ def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:
 
 
 def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
-    mend = _see("SchedulerFeedLags", mends.NOVA_DATABASES)
+    fix = _see("SchedulerFeedLags", remedies.NOVA_DATABASES)
     for name, part in parts_of(reports.values()).items():
         if not part.is_up:
-            yield failed(f"the cell {name}", "its database cannot be read", mend)
+            yield failed(f"the cell {name}", "its database cannot be read", fix)
         elif FEED_LAG_S < _lag_s(part) < math.inf:
             message = f"not all of its {part.hosts} hosts have been known for {part.lag_s:.0f} s"
-            yield failed(f"the cell {name}", message, mend)
+            yield failed(f"the cell {name}", message, fix)
 
 
 def _lag_s(part: PartReport) -> float:
@@ -242,10 +242,10 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
                 f"none of its hosts is up: {each.down} down, {each.disabled} disabled, "
                 f"{each.asleep} asleep"
             )
-            yield failed(f"cluster {name}", message, _see("SchedulerNoHostUp", mends.HOSTS))
+            yield failed(f"cluster {name}", message, _see("SchedulerNoHostUp", remedies.HOSTS))
         elif each.down > DOWN_SHARE * awake:
             message = f"{each.down} of {awake} hosts are down ({each.down / awake:.0%})"
-            yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", mends.HOSTS))
+            yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", remedies.HOSTS))
 
 
 def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
@@ -291,8 +291,8 @@ def _alarms(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
         )
 
 
-def _see(alert: str, mend: str) -> str:
-    return f"{mend} (docs/runbook.md, {alert})"
+def _see(alert: str, fix: str) -> str:
+    return f"{fix} (docs/runbook.md, {alert})"
 
 
 def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
@@ -305,7 +305,7 @@ def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
         if trouble is not None and trouble.alert is not None:
             judge = failed if trouble.is_failure else warning
             message = f"{text}: {sum(counts.values())} in the last five minutes"
-            yield judge(_of(counts), message, _see(trouble.alert, trouble.mend))
+            yield judge(_of(counts), message, _see(trouble.alert, trouble.fix))
 
 
 def _of(names: Iterable[str]) -> str:

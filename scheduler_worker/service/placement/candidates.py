@@ -20,10 +20,10 @@ from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView
+from scheduler_worker.service.state.allowed_hosts import migration_of
 from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.white_list import migration_of
 
 _MAX_READS = 4
 """How often all clusters are read while hosts move between them."""

@@ -16,9 +16,9 @@ from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.placement.refresh import RefreshBarrier
+from scheduler_worker.service.state.allowed_hosts import narrowed
 from scheduler_worker.service.state.attempt import random_source
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.white_list import narrowed
 from scheduler_worker.waiters import complete
 
 _EXPLAINED_IN_S = 10.0

@@ -23,10 +23,10 @@ from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.allowed_hosts import narrowed
 from scheduler_worker.service.state.attempt import PlacementAttempt, random_source
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.white_list import narrowed
 from scheduler_worker.service.state.writing import WritePlan
 
 LOG = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ class ClusterView(NamedTuple):
         table = deps.fleet.prepare(replica)
         return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
 
-    def without_unannounced(self) -> ClusterView | None:
-        """The view if all unannounced reservations were released; None if there are none."""
-        table = self.table.without_unannounced()
+    def without_pending(self) -> ClusterView | None:
+        """The view if all pending reservations were released; None if there are none."""
+        table = self.table.without_pending()
         return None if table is None else self._replace(table=table)
 
     def reserved(self, request: Request) -> Mapping[str, int]:
@@ -82,9 +82,9 @@ class ClusterView(NamedTuple):
         """Return the resources of claims; a stored reservation that one replaced is restored."""
         for claim in claims:
             stored = self.replica.reservations.get(claim.id)
-            # The table of `without_unannounced` did not have the unannounced ones to begin with.
+            # The table of `without_pending` did not have the pending ones to begin with.
             is_other_table = self.table is not self.replica.table
-            if stored is None or (stored.is_unannounced and is_other_table):
+            if stored is None or (stored.is_pending and is_other_table):
                 self.table.give_back(claim.id)
             else:
                 self.table.consume(stored)

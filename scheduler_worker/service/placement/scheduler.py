@@ -194,21 +194,21 @@ class Scheduler:
 
     # Selecting
 
-    def select(self, request: Request, *, patience_s: float | None = None) -> Decision:
+    def select(self, request: Request, *, remaining_s: float | None = None) -> Decision:
         """Like :meth:`selecting`, for callers with a thread of their own."""
-        return complete(self.selecting(request, patience_s=patience_s))
+        return complete(self.selecting(request, remaining_s=remaining_s))
 
     async def selecting(
         self,
         request: Request,
         *,
-        patience_s: float | None = None,
+        remaining_s: float | None = None,
         yield_slot: YieldSlot = keep_slot,
     ) -> Decision:
         """Choose and reserve a host for every instance of the request, and claim it in Placement.
 
-        Waits for the request's turn. If no host passes but one would if unannounced reservations
-        were released, waits for that too, and for Placement, inside ``yield_slot``. ``patience_s``
+        Waits for the request's turn. If no host passes but one would if pending reservations
+        were released, waits for that too, and for Placement, inside ``yield_slot``. ``remaining_s``
         is how long the caller waits for the answer.
 
         Raises:
@@ -220,7 +220,7 @@ class Scheduler:
         """
         clock, observer = self._deps.clock, self._deps.observer
         now_s = clock.monotonic_s()
-        life = _Life(request, now_s, now_s + (math.inf if patience_s is None else patience_s))
+        life = _Life(request, now_s, now_s + (math.inf if remaining_s is None else remaining_s))
         life.yield_slot = yield_slot
         try:
             if self._claims is not None:
@@ -270,7 +270,7 @@ class Scheduler:
         digest: str,
         request: Request,
         *,
-        patience_s: float | None = None,
+        remaining_s: float | None = None,
         yield_slot: YieldSlot = keep_slot,
     ) -> Decision:
         """Like :meth:`selecting`, for a cast, which every worker that gets a copy answers.
@@ -278,7 +278,7 @@ class Scheduler:
         ``digest`` is the same for all copies. Whether the request gets hosts is recorded under it,
         so that all copies are answered alike.
         """
-        select = partial(self.selecting, request, patience_s=patience_s, yield_slot=yield_slot)
+        select = partial(self.selecting, request, remaining_s=remaining_s, yield_slot=yield_slot)
         try:
             decision = await select()
         except NoValidHost as refused:

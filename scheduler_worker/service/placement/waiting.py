@@ -1,4 +1,4 @@
-"""Requests that no host can take now, but one could if unannounced reservations were released.
+"""Requests that no host can take now, but one could if pending reservations were released.
 
 Such a request waits without a lock and without a slot until capacity of its cluster changes, checks
 whether it would fit, and only then queues for the lock again. New reservations of others do not
@@ -50,7 +50,7 @@ class CapacityWaits:
     async def wait(self, attempt: PlacementAttempt, clusters: Clusters, until_s: float) -> bool:
         """Wait until the request would fit; none of the clusters has a host for it now.
 
-        Returns False if it does not fit even without unannounced reservations, if too many requests
+        Returns False if it does not fit even without pending reservations, if too many requests
         wait already, or after ``until_s`` of the monotonic clock. ``clusters`` are in the order of
         preference; if several could take the request, the first of them is watched.
 
@@ -119,9 +119,9 @@ class CapacityWaits:
             return self._can_place(views, request)
 
     def _would_fit(self, clusters: Clusters, request: Request) -> bool:
-        """Whether they would have hosts if all unannounced reservations were released."""
+        """Whether they would have hosts if all pending reservations were released."""
         with self._views(clusters) as views:
-            freed = [view.without_unannounced() for view in views]
+            freed = [view.without_pending() for view in views]
             return any(freed) and self._can_place(
                 [free or view for free, view in zip(freed, views, strict=True)], request
             )

@@ -49,7 +49,7 @@ def given_up(replica: ClusterReplica, table: HostTable, request: Request) -> lis
         for reservation in replica.reservations_of(uuid)
         if (row := table.row_of_reservation(reservation)) is not None
         and not _still_suits(table, row, request.spec)
-        and (reservation.is_unannounced or _was_tried(table, row, request.spec))
+        and (reservation.is_pending or _was_tried(table, row, request.spec))
     ]
 
 

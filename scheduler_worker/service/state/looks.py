@@ -22,7 +22,7 @@ _MOST_QUERIES = 16
 """Different queries that one look asks Placement."""
 
 
-class LookBook(msgspec.Struct, frozen=True, omit_defaults=True):
+class RefreshRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which looks were asked for, begun, and done."""
 
     wanted: int = 0
@@ -33,7 +33,7 @@ class LookBook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(LookBook).decode
+_decode = msgspec.json.Decoder(RefreshRequests).decode
 
 
 class LookRecords(Replica):
@@ -41,12 +41,12 @@ class LookRecords(Replica):
 
     def __init__(self) -> None:
         super().__init__(SCOPE)
-        self.book = LookBook()
+        self.book = RefreshRequests()
         """Replaced, never changed."""
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         if key == _KEY:
-            self.book = LookBook() if value is None else _decode(value)
+            self.book = RefreshRequests() if value is None else _decode(value)
 
     def ask(self, store: Store, queries: Collection[str]) -> int:
         """Ask for a look that begins from now on; returns its number.
@@ -55,7 +55,7 @@ class LookRecords(Replica):
         """
         number = 0
 
-        def asked(book: LookBook) -> LookBook:
+        def asked(book: RefreshRequests) -> RefreshRequests:
             nonlocal number
             number = book.begun + 1
             asked = dict(book.queries)
@@ -73,7 +73,7 @@ class LookRecords(Replica):
         Returns its number, and what it is to ask for.
         """
 
-        def begun(book: LookBook) -> LookBook:
+        def begun(book: RefreshRequests) -> RefreshRequests:
             if book.wanted <= book.done:
                 return book
             number = book.begun + 1
@@ -87,7 +87,7 @@ class LookRecords(Replica):
     def finish(self, store: Store, number: int) -> None:
         """The look is done: what it found is stored."""
 
-        def finished(book: LookBook) -> LookBook:
+        def finished(book: RefreshRequests) -> RefreshRequests:
             left = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
             wanted = book.wanted if book.wanted > book.begun else max(book.done, number)
@@ -98,8 +98,8 @@ class LookRecords(Replica):
         self._change(store, finished)
 
     def _change(
-        self, store: Store, change: Callable[[LookBook], LookBook]
-    ) -> tuple[LookBook, LookBook]:
+        self, store: Store, change: Callable[[RefreshRequests], RefreshRequests]
+    ) -> tuple[RefreshRequests, RefreshRequests]:
         """Compare-and-set the record; returns it as it was and as it is."""
         for _ in range(_ATTEMPTS):
             with self.lock:

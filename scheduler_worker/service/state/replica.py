@@ -317,7 +317,7 @@ class ClusterReplica(Replica):
             self.table.give_back(reservation_id)
         else:
             reservation = records.read_reservation(value)
-            self.capacity_version += not reservation.is_unannounced
+            self.capacity_version += not reservation.is_pending
             self._keep(reservation_id, reservation)
 
     def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:

@@ -59,8 +59,8 @@ def admitting(stage) -> Admission:
     return made
 
 
-def call(patience_s: float = 10.0, name: str = "call") -> WireRequest:
-    return WireRequest(message=Message(method="do", id=name, is_call=True), patience_s=patience_s)
+def call(remaining_s: float = 10.0, name: str = "call") -> WireRequest:
+    return WireRequest(message=Message(method="do", id=name, is_call=True), remaining_s=remaining_s)
 
 
 def fill(stage: Stage, admitting: Admission) -> None:
@@ -100,10 +100,10 @@ def test_the_queue_delay_is_subtracted_from_the_callers_patience(stage, admittin
     fill(stage, admitting)
     admitting.ping_confirmed(stage.pings[0])
     stage.pass_s(3.0)
-    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(10 - 0.5 - 3)
-    assert admitting.received(call(1.0), "topic").patience_s == pytest.approx(1 - 0.1 - 3)
-    assert admitting.received(call(10.0), "topic.me").patience_s == 10.0
-    assert admitting.received(call(float("inf")), "topic").patience_s == float("inf")
+    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(10 - 0.5 - 3)
+    assert admitting.received(call(1.0), "topic").remaining_s == pytest.approx(1 - 0.1 - 3)
+    assert admitting.received(call(10.0), "topic.me").remaining_s == 10.0
+    assert admitting.received(call(float("inf")), "topic").remaining_s == float("inf")
 
 
 def test_a_ping_delivered_to_its_sender_counts_as_received(stage, admitting):
@@ -112,7 +112,7 @@ def test_a_ping_delivered_to_its_sender_counts_as_received(stage, admitting):
     for ping in stage.pings:
         admitting.ping_confirmed(ping)
     admitting.received(call(name=stage.pings[-1]), "topic")
-    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(9.5)
 
 
 def test_an_answered_ping_counts_as_received(stage, admitting):
@@ -122,7 +122,7 @@ def test_an_answered_ping_counts_as_received(stage, admitting):
         admitting.ping_confirmed(ping)
     admitting.ping_answered(b"not an encode_answer")
     admitting.ping_answered(encode_answer(stage.pings[-1], {"service": "scheduler"}))
-    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(9.5)
 
 
 def test_a_new_connection_starts_a_new_measurement(stage, admitting):
@@ -132,7 +132,7 @@ def test_a_new_connection_starts_a_new_measurement(stage, admitting):
     stage.pass_s(3.0)
     assert len(stage.pings) == 1
     admitting.use(stage)
-    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(9.5)
     stage.pass_s(0.2)
     assert len(stage.pings) > 1
 

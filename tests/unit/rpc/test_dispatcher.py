@@ -30,9 +30,9 @@ def dispatcher_of(handler: Any, observer: Observer | None = None) -> Dispatcher:
 
 
 def do(dispatcher: Dispatcher, **parts: Any) -> Result:
-    patience_s = parts.pop("patience_s", 10.0)
+    remaining_s = parts.pop("remaining_s", 10.0)
     message = Message(**{"method": "do", "version": "4.5", **parts})
-    return complete(dispatcher.serve(message, patience_s=patience_s))
+    return complete(dispatcher.serve(message, remaining_s=remaining_s))
 
 
 def raising(error: Exception) -> Any:
@@ -51,7 +51,7 @@ def test_the_handlers_result_is_returned_and_observed():
 
 def test_a_request_whose_caller_is_gone_is_dropped():
     recorder, begun = CountingObserver(), []
-    result = do(dispatcher_of(lambda _context: begun.append(1), recorder), patience_s=0.0)
+    result = do(dispatcher_of(lambda _context: begun.append(1), recorder), remaining_s=0.0)
     assert result.is_dropped
     assert (begun, recorder.of(events.DROPPED)) == ([], {"expired": 1})
 
@@ -65,9 +65,9 @@ def test_the_context_has_no_secrets_and_survives_odd_values():
     sent = {"request_id": 7, "user_id": ["u"], "is_admin": "yes", "auth_token": "SECRET"}
     message = Message(method="do", version="4.0", context=sent, id="id")
     dispatcher = dispatcher_of(contexts.append)
-    complete(dispatcher.serve(message, patience_s=3.0, yield_slot=yielding))
+    complete(dispatcher.serve(message, remaining_s=3.0, yield_slot=yielding))
     assert contexts == [
-        Context(request_id="", message_id="id", patience_s=3.0, yield_slot=yielding),
+        Context(request_id="", message_id="id", remaining_s=3.0, yield_slot=yielding),
     ]
 
 

@@ -42,9 +42,9 @@ def test_recorded_messages_are_read(path):
 
 
 def test_the_callers_patience_is_the_expiration():
-    assert decode(body({}), "20000", LIMIT).patience_s == 20.0
-    assert decode(body({}), None, LIMIT).patience_s == math.inf
-    assert decode(body({}), "soon", LIMIT).patience_s == math.inf
+    assert decode(body({}), "20000", LIMIT).remaining_s == 20.0
+    assert decode(body({}), None, LIMIT).remaining_s == math.inf
+    assert decode(body({}), "soon", LIMIT).remaining_s == math.inf
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "soon", None])
@@ -152,7 +152,7 @@ def test_a_call_monitor_timeout_is_bounded(value):
 
 @pytest.mark.parametrize("expiration", ["nan", "inf", "1e9", "-5", "", "٣"])
 def test_an_expiration_that_no_broker_accepts_is_none(expiration):
-    assert decode(body({}), expiration, LIMIT).patience_s == math.inf
+    assert decode(body({}), expiration, LIMIT).remaining_s == math.inf
 
 
 @given(st.binary(max_size=200) | st.text(max_size=50).map(lambda inner: body(inner)))

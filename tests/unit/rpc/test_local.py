@@ -186,7 +186,7 @@ def test_a_request_looks_as_from_rabbitmq(name, collector):
     taken = collector.next()
     assert (taken.message.method, taken.message.args) == ("m", {"a": [1]})
     assert taken.message.context["request_id"] == "req-1"
-    assert (taken.call_id, taken.call_monitor_s, taken.patience_s) == (None, None, float("inf"))
+    assert (taken.call_id, taken.call_monitor_s, taken.remaining_s) == (None, None, float("inf"))
     assert len(taken.id) == 32
 
 
@@ -199,7 +199,7 @@ def test_a_heartbeat_extends_the_wait(name, collector):
         call = collector.next()
         assert call.call_monitor_s == call_monitor_s
         assert call.call_id is not None
-        assert call.patience_s <= SOON_S
+        assert call.remaining_s <= SOON_S
         for _ in range(3):
             with contextlib.suppress(queue.Empty):
                 raise answers.get(timeout=0.6 * call_monitor_s)

@@ -343,7 +343,7 @@ def timers(monkeypatch) -> Any:
 
 
 def undelivered_answers(timers: Any, sender: Sender) -> UndeliveredAnswers:
-    return UndeliveredAnswers(timers, sender.send, patience_s=60.0, observer=Observer())
+    return UndeliveredAnswers(timers, sender.send, remaining_s=60.0, observer=Observer())
 
 
 def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_end(timers):

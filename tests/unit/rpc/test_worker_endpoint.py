@@ -104,15 +104,15 @@ def test_priority_deadline_and_slot_reach_the_scheduler(endpoint, spy):
     complete(endpoint.request_destinations(context, **REQUEST, priority=7, deadline_s=3))
     [(request, options)] = spy.requests
     assert request.priority == 7
-    assert options == {"patience_s": 3.0, "yield_slot": yielding}
+    assert options == {"remaining_s": 3.0, "yield_slot": yielding}
 
 
 def test_timeout_and_slot_of_a_nova_call_reach_the_scheduler(world, spy):
-    context = Context(request_id="r", patience_s=4.0, yield_slot=yielding)
+    context = Context(request_id="r", remaining_s=4.0, yield_slot=yielding)
     nova = NovaEndpoint(spy, world.inventory)
     complete(nova.select_destinations(context, spec_obj=SPEC, instance_uuids=["i1"]))
     [(_, options)] = spy.requests
-    assert options == {"patience_s": 4.0, "yield_slot": yielding}
+    assert options == {"remaining_s": 4.0, "yield_slot": yielding}
 
 
 @pytest.mark.parametrize("bad", [101, -101, 1.5, "5", True])

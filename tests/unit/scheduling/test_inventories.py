@@ -319,11 +319,11 @@ def test_pending_resources_are_told_apart():
     hosts = host_table([fed()])
     claim = decide(hosts, "i1", vcpus=4)
     hosts.consume(stored(claim))
-    without = hosts.without_unannounced()
+    without = hosts.without_pending()
     assert without is not None
     assert (without.unused_vcpu.tolist(), hosts.unused_vcpu.tolist()) == ([16], [12])
     hosts.consume(stored(claim, announced_at_s=NOW_S))
-    assert hosts.without_unannounced() is None
+    assert hosts.without_pending() is None
     assert hosts.unused_vcpu.tolist() == [12]
 
 

@@ -519,7 +519,7 @@ class TestWeights:
         )
         asked = vm(vcpus=4, pinning="dedicated")
         found = scores(weights.HighPerformanceWeight, hosts, asked)
-        assert found == [3, 1, 1000]  # 1004, 1002 and 2004, stretched
+        assert found == [3, 1, 1000]  # 1004, 1002 and 2004, rescaled
 
     def test_the_costs_of_the_design(self):
         facts = {"sockets": 1, "cores": 4, "threads": 4, "cpu_percent": 20}

@@ -348,7 +348,7 @@ class ShareOfBest(Weigher):
     def weigh(self, hosts, spec):
         return hosts.free_ram_mb
 
-    def stretched(self, raw, low, high, spec):
+    def rescaled(self, raw, low, high, spec):
         return raw / high
 
 

@@ -124,7 +124,7 @@ def test_what_is_given_back_is_as_it_was(hosts):
     before = inside(hosts)
     claims = decide(hosts, "a", "b", "c").claims
     assert inside(hosts) != before
-    assert inside(hosts.without_unannounced()) == before
+    assert inside(hosts.without_pending()) == before
     for claim in claims:
         hosts.give_back(claim.id)
     assert inside(hosts) == before

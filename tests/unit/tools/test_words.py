@@ -79,7 +79,7 @@ add(help="Some help.", title="no help")
 def test_docstrings_and_messages():
     tree = ast.parse(SOURCE)
     found = [each for block in of_docstrings(tree) for each in block.sentences()]
-    assert sorted(found) == [
+    assert sorted((each.line, each.text) for each in found) == [
         (1, "A module."),
         (3, "Second sentence."),
         (7, "A class."),
@@ -87,8 +87,8 @@ def test_docstrings_and_messages():
         (10, "KeyError: not there."),
         (16, "Of what."),
     ]
-    found = [each.text for block in of_messages(tree) for each in block.sentences()]
-    assert sorted(found) == ["Go on.", "It %s.", "No X here.", "No.", "Some help."]
+    texts = [each.text for block in of_messages(tree) for each in block.sentences()]
+    assert sorted(texts) == ["Go on.", "It %s.", "No X here.", "No.", "Some help."]
 
 
 def lines_about(text, *, share=1):

@@ -1,4 +1,4 @@
-// Health: what is wrong and how to mend it, the workers, the clusters' queues and locks, the last minutes.
+// Health: what is wrong and how to fix it, the workers, the clusters' queues and locks, the last minutes.
 
 import { stateOf } from "./bars.js";
 import { tookOf } from "./decisions.js";
@@ -41,7 +41,7 @@ async function workersOf(options) {
 }
 
 function sentenceOf({ status, findings, workers, serving }) {
-  const verdict = status === "ok" ? "All is well" : `${things(findings.length, "thing")} to mend`;
+  const verdict = status === "ok" ? "All is well" : `${things(findings.length, "thing")} to fix`;
   return `${verdict}. ${things(workers, "worker")}, ${count(serving)} serving.`;
 }
 

@@ -1,4 +1,4 @@
-"""What classes in cages may declare and answer."""
+"""What classes in sandboxes may declare and answer."""
 
 import pytest
 

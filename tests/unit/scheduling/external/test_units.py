@@ -20,7 +20,7 @@ from scheduler_worker.service.policies.units import unit_catalogue, with_externa
 
 
 class Answers(Plugins):
-    """Answers instead of a cage; an exception stands for a failure."""
+    """Answers instead of a sandbox; an exception stands for a failure."""
 
     def __init__(self, **answers):
         self.answers = answers
@@ -160,7 +160,7 @@ def test_a_refusal_says_that_a_filter_failed():
     assert WHY in refused.value.diagnosis.notes
 
 
-def test_without_cages_every_call_fails():
+def test_without_sandboxes_every_call_fails():
     unit = unit_class(CLASSES[0])()
     assert "[external_units] directory" in (unit.note() or "")
 

@@ -77,7 +77,7 @@ class Cloud:
         def select() -> None:
             try:
                 scheduler = (world or self.world).scheduler
-                decision = scheduler.select(request(uuid, **spec), patience_s=PATIENCE_S)
+                decision = scheduler.select(request(uuid, **spec), remaining_s=PATIENCE_S)
                 self.last = decision
                 answer.append(decision.selections[0][0].service_host)
             except Exception as error:

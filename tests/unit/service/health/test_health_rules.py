@@ -1,4 +1,4 @@
-"""What is wrong with workers, and how to mend it."""
+"""What is wrong with workers, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker import events, mends
+from scheduler_worker import events, remedies
 from scheduler_worker.model.findings import Finding, Status
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.worker_reports import (
@@ -68,15 +68,15 @@ def test_a_silent_worker_is_not_heard_on_other_things():
 def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
     away = "the bus cannot reach RabbitMQ"
     found = judged(worker("a", missing=(away,)), worker("b", missing=(away,)), worker("c"))
-    assert found == [Finding(Status.FAILED, "workers a, b", away, mends.BUS)]
+    assert found == [Finding(Status.FAILED, "workers a, b", away, remedies.BUS)]
     unread = "Nova's databases have not been read yet; try again"
     [one] = judged(worker("a", missing=(unread,), facts={"is_feeding": True}), *feeding("b"))
-    assert mends.NOVA_DATABASES in one.fix
+    assert remedies.NOVA_DATABASES in one.fix
     [one] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
-    assert one.fix == mends.STATE
-    refused = f"The shared state cannot be used: {mends.REFUSED}: no evalsha"
+    assert one.fix == remedies.STATE
+    refused = f"The shared state cannot be used: {remedies.REFUSED}: no evalsha"
     [one] = judged(worker("a", missing=(refused,), facts={"is_feeding": True}), *feeding("b"))
-    assert one.fix == mends.STATE_ACCOUNT
+    assert one.fix == remedies.STATE_ACCOUNT
 
 
 def feeding(*names: str) -> list[Reported]:
@@ -84,7 +84,7 @@ def feeding(*names: str) -> list[Reported]:
 
 
 def test_if_none_serves_that_is_said_first():
-    found = judged(worker("a", facts={"is_drained": True}, missing=(mends.DRAINED,)))
+    found = judged(worker("a", facts={"is_drained": True}, missing=(remedies.DRAINED,)))
     assert [each.message for each in found] == [
         "none of 1 serves: requests wait in the queue until their callers give up",
         "drained workers take no requests: a",

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.mends import DRAINED
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
@@ -18,6 +17,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
 )
 from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.remedies import DRAINED
 from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import LASTS_S, Presence

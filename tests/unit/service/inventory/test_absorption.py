@@ -203,9 +203,9 @@ def test_to_be_listed_is_no_announcement(world):
 def test_a_listed_instance_is_no_pending_resource(world):
     world.place("i1", vcpus=4)
     table = world.fleet.cluster("default").table
-    assert table.without_unannounced() is not None
+    assert table.without_pending() is not None
     report(world, "i1", **use(0))
-    assert table.without_unannounced() is None
+    assert table.without_pending() is None
 
 
 def test_a_reservation_that_is_answered_again_keeps_the_use_it_was_made_at(world):

@@ -230,7 +230,7 @@ def test_while_placement_is_away_requests_wait_as_long_as_their_callers():
 
     placement.when_asked = away
     with pytest.raises(PlacementUnavailable, match="does not answer"):
-        world.ask("i1", flavor=FLAVOR, patience_s=3.0)
+        world.ask("i1", flavor=FLAVOR, remaining_s=3.0)
     assert world.reserved() == {}
     explained = world.scheduler.explain
     placement.when_asked = lambda: (_ for _ in ()).throw(PlacementRefused("401"))

@@ -146,7 +146,7 @@ def test_a_claim_that_always_meets_faster_writers_is_a_conflict_when_its_time_is
 
     placement.before = busy
     with pytest.raises(PlacementConflict, match="always faster at provider uuid-a; try again"):
-        world.ask("i1", patience_s=20)
+        world.ask("i1", remaining_s=20)
     assert world.reserved() == {}
     assert placement.reads == 0, "nothing was written, so nothing is taken back"
     assert ("claimed", "PlacementConflict", 1) in world.observed.events
@@ -279,7 +279,7 @@ def test_a_consumer_that_changes_all_the_time_is_given_up():
 
     placement.before = change
     with pytest.raises(AllocationUpdateFailed, match="generation conflict"):
-        world.ask("i1", patience_s=12)
+        world.ask("i1", remaining_s=12)
 
 
 def test_an_empty_consumer_that_another_write_left_is_written_upon_after_a_while():
@@ -464,7 +464,7 @@ def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
 
     placement.before = away
     with pytest.raises(PlacementUnavailable, match="connection refused"):
-        world.ask("i1", patience_s=20)
+        world.ask("i1", remaining_s=20)
     assert world.reserved() == {}
     assert placement.held() == {}
     [outcome] = world.observed.outcomes

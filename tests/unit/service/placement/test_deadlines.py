@@ -50,7 +50,7 @@ def late_commits(world, monkeypatch, seconds):
 
 def test_a_decision_after_the_callers_deadline_is_not_reserved(world):
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", patience_s=4, **takes(5))
+        world.ask("i1", remaining_s=4, **takes(5))
     assert world.reserved() == {}
     assert world.observed.outcomes[-1].result == "DeadlineExceeded"
     assert world.place("i2", vcpus=4) and world.place("i3", vcpus=4), "its host is free again"
@@ -59,7 +59,7 @@ def test_a_decision_after_the_callers_deadline_is_not_reserved(world):
 def test_a_request_that_cannot_be_decided_in_time_is_not_started(world):
     world.ask("i1", **takes(5))
     with pytest.raises(DeadlineExceeded):
-        world.ask("i2", patience_s=4, **takes(0))
+        world.ask("i2", remaining_s=4, **takes(0))
     assert world.observed.outcomes[-1].attempts == 0
     assert world.reserved() == {"a": ["i1"]} or world.reserved() == {"b": ["i1"]}
 
@@ -67,13 +67,13 @@ def test_a_request_that_cannot_be_decided_in_time_is_not_started(world):
 def test_slow_decisions_are_forgotten_after_a_while(world):
     world.ask("i1", **takes(5))
     world.clock.advance(11)
-    assert world.ask("i2", patience_s=4, **takes(0)).claims
+    assert world.ask("i2", remaining_s=4, **takes(0)).claims
 
 
 def test_a_reservation_after_the_callers_deadline_is_taken_back(world, monkeypatch):
     late_commits(world, monkeypatch, 5)
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", "i2", patience_s=4)
+        world.ask("i1", "i2", remaining_s=4)
     assert world.reserved() == {}
     assert ("released", 2) in world.observed.events
     assert world.scheduler.unanswered() == []
@@ -82,12 +82,12 @@ def test_a_reservation_after_the_callers_deadline_is_taken_back(world, monkeypat
 def test_deadlines_hold_for_multi_cluster_placement(world, monkeypatch):
     world.report(host("c", cluster="other"), host("d", cluster="other"))
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", "i2", "i3", patience_s=4, vcpus=4, **takes(5))
+        world.ask("i1", "i2", "i3", remaining_s=4, vcpus=4, **takes(5))
     assert world.reserved() == {}
     late_commits(world, monkeypatch, 5)
     world.clock.advance(20)
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", "i2", "i3", patience_s=4, vcpus=4)
+        world.ask("i1", "i2", "i3", remaining_s=4, vcpus=4)
     assert world.reserved() == {}
 
 
@@ -131,7 +131,7 @@ def test_a_reservation_answered_to_another_copy_is_not_taken_back(world, monkeyp
 
     monkeypatch.setattr(world.state, "commit", slow_commit)
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", patience_s=4, request_id="same")
+        world.ask("i1", remaining_s=4, request_id="same")
     [again] = found
     [[selection]] = again.selections
     assert world.reserved() == {selection.service_host: ["i1"]}
@@ -148,7 +148,7 @@ def test_an_announced_reservation_is_not_taken_back(world, monkeypatch):
 
     monkeypatch.setattr(world.state, "commit", slow_commit)
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", patience_s=4)
+        world.ask("i1", remaining_s=4)
     assert sum(world.reserved().values(), []) == ["i1"]
 
 
@@ -185,7 +185,7 @@ def test_a_batch_is_committed_while_its_callers_wait(world):
         asked = []
         for number in range(4):
             name = f"i{number + 1}"
-            asked.append(pool.submit(world.ask, name, patience_s=2.5, **takes(1)))
+            asked.append(pool.submit(world.ask, name, remaining_s=2.5, **takes(1)))
             while world.scheduler.describe("default")["in_line"] <= number:
                 threading.Event().wait(0.001)
         world.state.release(held)
@@ -198,7 +198,7 @@ def test_a_batch_is_committed_while_its_callers_wait(world):
 def test_a_request_refused_only_for_a_late_one_is_decided_again(world):
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
     with Threads(2) as pool:
-        late = pool.submit(world.ask, "i1", "i2", patience_s=4, vcpus=4, **takes(5))
+        late = pool.submit(world.ask, "i1", "i2", remaining_s=4, vcpus=4, **takes(5))
         while world.scheduler.describe("default")["in_line"] < 1:
             threading.Event().wait(0.001)
         other = pool.submit(world.ask, "i3", vcpus=4)
@@ -212,7 +212,7 @@ def test_a_request_refused_only_for_a_late_one_is_decided_again(world):
 
 def test_a_refusal_is_answered_whatever_decisions_take(world):
     with pytest.raises(NoValidHost):
-        world.ask("i1", patience_s=4, vcpus=99)
+        world.ask("i1", remaining_s=4, vcpus=99)
 
 
 def test_a_cluster_that_comes_while_a_request_is_queued_makes_it_declare_where_it_is_decided(world):

@@ -109,18 +109,18 @@ def test_other_errors_are_reported_by_name(world, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("patience_s", "result", "events"),
+    ("remaining_s", "result", "events"),
     [
         (5, "DeadlineExceeded", []),
         (60, "ClusterLockTimeout", [("timed out", "default")]),
     ],
 )
-def test_a_request_that_timed_out_in_the_queue_is_reported(patience_s, result, events):
+def test_a_request_that_timed_out_in_the_queue_is_reported(remaining_s, result, events):
     world = World(acquire_timeout_s=5.0)
     world.report(host("a"))
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
     with Threads(1) as pool:
-        asking = pool.submit(world.ask, "i1", patience_s=patience_s)
+        asking = pool.submit(world.ask, "i1", remaining_s=remaining_s)
         while "default" not in world.scheduler._queues._queues:
             threading.Event().wait(0.001)
         world.clock.advance(6)

@@ -16,7 +16,7 @@ def test_a_claim_that_is_made_too_late_is_taken_back_with_its_reservation():
     world, placement = scene("a")
     placement.after = lambda consumers: world.clock.advance(30)
     with pytest.raises(DeadlineExceeded):
-        world.ask("i1", patience_s=20)
+        world.ask("i1", remaining_s=20)
     assert world.reserved() == {}
     eventually(lambda: not placement.held())
 
@@ -31,7 +31,7 @@ def test_a_write_whose_answer_was_lost_for_good_is_taken_back():
 
     placement.after = lose
     with pytest.raises(PlacementUnavailable):
-        world.ask("i1", patience_s=20)
+        world.ask("i1", remaining_s=20)
     eventually(lambda: ("posted", "taken back", 1) in world.observed.events)
     assert placement.held() == {}
 

@@ -26,9 +26,9 @@ class Asking:
         self.yielding = threading.Semaphore(0)
         self.back = threading.Semaphore(0)
 
-    def ask(self, *uuids: str, patience_s: float | None = None, **asked) -> "Future[Decision]":
+    def ask(self, *uuids: str, remaining_s: float | None = None, **asked) -> "Future[Decision]":
         selecting = self.world.scheduler.selecting(
-            request(*uuids, **asked), patience_s=patience_s, yield_slot=self._yield_slot
+            request(*uuids, **asked), remaining_s=remaining_s, yield_slot=self._yield_slot
         )
         return self._pool.submit(complete, selecting)
 
@@ -164,7 +164,7 @@ def test_a_request_waits_for_half_of_its_callers_time(world, asking):
     """The other half is for the next attempt and for the answer."""
     world.report(host("a", vcpus=1))
     world.place("i1")
-    waiting = asking.waits("i2", patience_s=4)
+    waiting = asking.waits("i2", remaining_s=4)
     world.clock.advance(2)
     with pytest.raises(NoValidHost):
         waiting.result(SOON_S)
@@ -210,7 +210,7 @@ def test_a_stop_ends_present_and_future_waits(world, asking, present):
 def test_a_deadline_before_that_of_the_first_wait_is_kept(asking, world):
     world.report(host("a", vcpus=1))
     world.place("i1")
-    first, second = asking.waits("i2"), asking.waits("i3", patience_s=4)
+    first, second = asking.waits("i2"), asking.waits("i3", remaining_s=4)
     world.clock.advance(2)
     with pytest.raises(NoValidHost):
         second.result(SOON_S)
@@ -287,15 +287,15 @@ def test_a_check_leaves_the_table_unchanged(world):
         assert impatient.scheduler._capacity._would_fit([replica], request("i2", "i3"))
         assert not impatient.scheduler._capacity._fits([replica], request("i2"))
         assert replica.table.state(0).vcpus_used == 2
-        assert replica.table.without_unannounced().state(0).vcpus_used == 0
+        assert replica.table.without_pending().state(0).vcpus_used == 0
 
 
-@pytest.mark.parametrize("is_unannounced", [True, False])
-def test_a_check_restores_the_reservation_that_it_replaced(is_unannounced):
+@pytest.mark.parametrize("is_pending", [True, False])
+def test_a_check_restores_the_reservation_that_it_replaced(is_pending):
     impatient = World()
     impatient.report(host("a"))
     impatient.place("i1", vcpus=2)
-    if not is_unannounced:
+    if not is_pending:
         impatient.inventory.confirm(["i1"])
     impatient.place("other", vcpus=1)
     replica = impatient.fleet.cluster("default")
@@ -303,9 +303,7 @@ def test_a_check_restores_the_reservation_that_it_replaced(is_unannounced):
         assert impatient.scheduler._capacity._fits([replica], request("i1", vcpus=1))
         assert impatient.scheduler._capacity._would_fit([replica], request("i1", vcpus=1))
         assert replica.table.state(0).vcpus_used == 3
-        assert replica.table.without_unannounced().state(0).vcpus_used == (
-            0 if is_unannounced else 2
-        )
+        assert replica.table.without_pending().state(0).vcpus_used == (0 if is_pending else 2)
 
 
 def test_a_release_between_the_two_checks_is_noticed(world, asking, monkeypatch):

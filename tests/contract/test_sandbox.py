@@ -1,4 +1,4 @@
-"""What the kernel and Python do with the processes of a cage."""
+"""What the kernel and Python do with the processes of a sandbox."""
 
 import contextlib
 import fcntl
@@ -9,11 +9,11 @@ import subprocess
 import sys
 import textwrap
 
-from scheduler_worker.backends.cage.process import RUNNER
+from scheduler_worker.backends.sandbox.process import RUNNER
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
-from tests.support.cages import HOSTS, cages, directory, write
 from tests.support.patience import PROCESS_S, SOON_S, eventually
+from tests.support.sandboxes import HOSTS, directory, sandboxes, write
 
 
 def test_what_a_file_prints_while_it_is_loaded_is_no_answer():
@@ -22,7 +22,7 @@ def test_what_a_file_prints_while_it_is_loaded_is_no_answer():
         class Unit:
             def do_filter(self, hosts, vm, properties): print(hosts[3:])
     """
-    with cages(text) as made:
+    with sandboxes(text) as made:
         [[plugin]] = [file.classes for file in made.refresh()]
         question = PluginCall(plugin=plugin, hosts=HOSTS, vm="vm", properties={})
         assert made.ask(question, read_filter) == frozenset(HOSTS[3:]), made.trouble(plugin)
@@ -66,17 +66,17 @@ def test_what_a_call_has_started_ends_with_it_also_without_a_namespace_of_its_ow
 MORTAL = """
     import sys, threading
     from pathlib import Path
-    from scheduler_worker.backends.cage.process import Cage
-    from tests.support.cages import settings
+    from scheduler_worker.backends.sandbox.process import Sandbox
+    from tests.support.sandboxes import settings
 
     file = Path(sys.argv[1])
-    cage = Cage(file, settings(file.parent))
+    sandbox = Sandbox(file, settings(file.parent))
     print("loaded", flush=True)
     threading.Event().wait()
 """
 
 
-def test_a_cage_leaves_no_folder_behind_when_the_worker_is_killed():
+def test_a_sandbox_leaves_no_folder_behind_when_the_worker_is_killed():
     with directory() as units, directory() as temporary:
         file = write(units, "units.py", "open('written', 'w').close()")
         worker = subprocess.Popen(

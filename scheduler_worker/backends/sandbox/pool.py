@@ -1,4 +1,4 @@
-"""Warm cages for each file, and what happens when one of them fails."""
+"""Warm sandboxes for each file, and what happens when one of them fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from queue import Empty, LifoQueue
 from typing import Any, NamedTuple, TypeVar
 
 from scheduler_worker import events
-from scheduler_worker.backends.cage.process import Cage, CageBroken, unprivileged
-from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, unprivileged
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.external.contract import (
@@ -41,22 +41,23 @@ class _Loaded(NamedTuple):
 
 
 class _Pool:
-    """The cages of one file; None stands for one that is to be started, an error for one that
-    could not be. Cages are started and closed in threads of their own: a call never pays for it.
+    """The sandboxes of one file; None stands for one that is to be started, an error for one that
+    could not be. Sandboxes are started and closed in threads of their own: a call never pays for
+    it.
     """
 
     def __init__(
-        self, path: Path, signature: Signature, settings: CageSettings, first: Cage
+        self, path: Path, signature: Signature, settings: SandboxSettings, first: Sandbox
     ) -> None:
         self._path = path
         self._signature = signature
         self._settings = settings
-        self._free: LifoQueue[Cage | ExternalUnitFailed | None] = LifoQueue()
+        self._free: LifoQueue[Sandbox | ExternalUnitFailed | None] = LifoQueue()
         for each in (*[None] * (settings.processes - 1), first):
             self._free.put(each)
         self._starting: set[threading.Thread] = set()
         self._killed = 0
-        """How many calls in a row ended with their cage."""
+        """How many calls in a row ended with their sandbox."""
         self._rests_until_s = 0.0
         self._is_closed = False
 
@@ -66,31 +67,31 @@ class _Pool:
         if time.monotonic() < self._rests_until_s:
             raise ExternalUnitFailed("it is not called for a while: its process was killed again")
         # At least half of the time is the call's: its process would be killed for our waiting.
-        cage = self._taken(until_s - self._settings.timeout_s / 2)
+        sandbox = self._taken(until_s - self._settings.timeout_s / 2)
         is_broken = True
         try:
-            answer = cage.call(_asked(question), until_s - time.monotonic())
+            answer = sandbox.call(_asked(question), until_s - time.monotonic())
             is_broken = False
         except ExternalUnitFailed as error:
-            is_broken = isinstance(error, CageBroken)
+            is_broken = isinstance(error, SandboxBroken)
             raise
         finally:
             if is_broken:
                 self._rest()
-                self._replace(cage)
+                self._replace(sandbox)
             else:
                 self._killed = 0
-                self._put(cage)
+                self._put(sandbox)
         return answer
 
-    def _taken(self, until_s: float) -> Cage:
-        """A cage for the caller alone. Raises ExternalUnitFailed where there is none in time."""
+    def _taken(self, until_s: float) -> Sandbox:
+        """A sandbox for the caller alone. Raises ExternalUnitFailed where there is none in time."""
         while True:
             try:
                 found = self._free.get(timeout=max(0.0, until_s - time.monotonic()))
             except Empty:
                 raise ExternalUnitFailed("none of its processes is free") from None
-            if isinstance(found, Cage):
+            if isinstance(found, Sandbox):
                 return found
             if found is not None:
                 self._put(None)
@@ -104,11 +105,11 @@ class _Pool:
             rest_s = self._settings.rest_s * 2 ** min(self._killed - 2, 10)
             self._rests_until_s = time.monotonic() + min(rest_s, _LONGEST_REST_S)
 
-    def _replace(self, cage: Cage | None) -> None:
-        """Close a cage and put another in its place, without the caller."""
+    def _replace(self, sandbox: Sandbox | None) -> None:
+        """Close a sandbox and put another in its place, without the caller."""
 
         def replace() -> None:
-            _close(cage)
+            _close(sandbox)
             try:
                 self._put(self._started())
             except (ExternalUnitFailed, OSError) as error:
@@ -119,21 +120,21 @@ class _Pool:
         starting.start()
         self._starting.add(starting)
 
-    def _started(self) -> Cage:
+    def _started(self) -> Sandbox:
         if signature_of(self._path) == self._signature:
-            cage = Cage(self._path, self._settings)
+            sandbox = Sandbox(self._path, self._settings)
             if signature_of(self._path) == self._signature:
-                return cage
-            cage.close()
+                return sandbox
+            sandbox.close()
         raise ExternalUnitFailed(f"{self._path} has changed and is not read again yet")
 
-    def _put(self, cage: Cage | ExternalUnitFailed | None) -> None:
-        self._free.put(cage)
+    def _put(self, sandbox: Sandbox | ExternalUnitFailed | None) -> None:
+        self._free.put(sandbox)
         if self._is_closed:
             self._close_free()
 
     def close(self) -> None:
-        """End the cages that are free or being started; one that is busy ends with its call."""
+        """End the sandboxes that are free or being started; one that is busy ends with its call."""
         self._is_closed = True
         self._close_free()
         for each in tuple(self._starting):
@@ -142,14 +143,14 @@ class _Pool:
     def _close_free(self) -> None:
         with contextlib.suppress(Empty):
             while True:
-                if isinstance(cage := self._free.get_nowait(), Cage):
-                    cage.close()
+                if isinstance(sandbox := self._free.get_nowait(), Sandbox):
+                    sandbox.close()
 
 
-class Cages(Plugins):
-    """All files of the directory, each in cages of its own; thread-safe."""
+class Sandboxes(Plugins):
+    """All files of the directory, each in sandboxes of its own; thread-safe."""
 
-    def __init__(self, settings: CageSettings, observer: Observer | None = None) -> None:
+    def __init__(self, settings: SandboxSettings, observer: Observer | None = None) -> None:
         """Raises ConfigError for a user that code of others must not run as."""
         unprivileged(settings.user)
         self.on_failure = settings.on_failure
@@ -193,21 +194,21 @@ class Cages(Plugins):
             return []
 
     def _load(self, path: Path, signature: Signature) -> None:
-        cage = None
+        sandbox = None
         try:
-            cage = Cage(path, self._settings)
-            classes = plugin_classes(path.name, cage.plugins)
+            sandbox = Sandbox(path, self._settings)
+            classes = plugin_classes(path.name, sandbox.plugins)
         except (ExternalUnitFailed, ValueError) as error:
-            _close(cage)
+            _close(sandbox)
             self._broken(path, signature, str(error))
             return
         self._end(path)
         file = PluginFile(name=path.name, classes=tuple(classes))
         self._files[path] = _Loaded(signature, file)
-        self._pools[path.name] = _Pool(path, signature, self._settings, cage)
-        confined = ", ".join(cage.isolation) or "nothing but limits: the kernel refuses the rest"
+        self._pools[path.name] = _Pool(path, signature, self._settings, sandbox)
+        confined = ", ".join(sandbox.isolation) or "nothing but limits: the kernel refuses the rest"
         LOG.info("%s runs confined by %s", path.name, confined)
-        self._observer.count(events.UNIT_FILES, path.name, "+".join(cage.isolation) or "limits")
+        self._observer.count(events.UNIT_FILES, path.name, "+".join(sandbox.isolation) or "limits")
 
     def _broken(self, path: Path, signature: Signature | None, problem: str) -> None:
         self._end(path)
@@ -223,7 +224,7 @@ class Cages(Plugins):
             pool.close()
 
     def close(self) -> None:
-        """End all cages."""
+        """End all sandboxes."""
         with self._guard:
             for path in self._files:
                 self._end(path)
@@ -284,6 +285,6 @@ def signature_of(path: Path) -> Signature | None:
     return found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _close(cage: Cage | None) -> None:
-    if cage is not None:
-        cage.close()
+def _close(sandbox: Sandbox | None) -> None:
+    if sandbox is not None:
+        sandbox.close()

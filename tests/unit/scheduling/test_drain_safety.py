@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.scheduling.refuge import Refuge, RunningVms
+from scheduler_worker.scheduling.drain_safety import DrainSafety, RunningVms
 from tests.support.services import World, host
 
 LARGE = {"memory_mb": 100_000}
@@ -18,12 +18,12 @@ def needed(world: World, by: str = "a") -> str | None:
     replica.refresh(world.state)
     vms = RunningVms(world.pipeline, world.fleet.prepare(replica))
     vms.read(by)
-    refuge = Refuge(vms, "b")
+    drain_safety = DrainSafety(vms, "b")
     found = (
         some[source]
         for kind, some in vms.kinds.items()
-        for source in refuge.doubtful(kind, some)
-        if refuge.is_needed(kind, source, some[source])
+        for source in drain_safety.doubtful(kind, some)
+        if drain_safety.is_needed(kind, source, some[source])
     )
     return next(found, None)
 

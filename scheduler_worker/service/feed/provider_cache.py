@@ -29,7 +29,7 @@ class _Usage(msgspec.Struct, frozen=True, gc=False):
     generation: int | None = None
 
 
-class ProviderBooks:
+class ProviderCache:
     """The providers of all trees, by uuid."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.backends.cage.runner import read_printed
+from scheduler_worker.backends.sandbox.runner import read_printed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One cage: the processes of ``runner.py`` for one file, and the socket to them."""
+"""One sandbox: the processes of ``runner.py`` for one file, and the socket to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.errors import ConfigError, ExternalUnitFailed
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -29,12 +29,12 @@ _DIRECTORY_PREFIX = "scheduler-worker-unit-"
 _END_TIMEOUT_S = 5.0
 
 
-class CageBroken(ExternalUnitFailed):
+class SandboxBroken(ExternalUnitFailed):
     """Raised when the processes are of no use any more and must be replaced."""
 
 
 class _Ready(msgspec.Struct):
-    """The first message of a cage."""
+    """The first message of a sandbox."""
 
     plugins: object = None
     isolation: tuple[str, ...] = ()
@@ -47,10 +47,10 @@ class _Answer(msgspec.Struct):
     error: str | None = None
 
 
-class Cage:
+class Sandbox:
     """Processes that have loaded a file; one call at a time. Call :meth:`close` in the end."""
 
-    def __init__(self, file: Path, settings: CageSettings) -> None:
+    def __init__(self, file: Path, settings: SandboxSettings) -> None:
         """Start the processes and load the file.
 
         Raises:
@@ -75,8 +75,8 @@ class Cage:
         try:
             ready = msgspec.convert(self._receive(_until(settings.load_timeout_s)), _Ready)
             if ready.error is not None:
-                raise CageBroken(ready.error)
-        except (msgspec.ValidationError, CageBroken) as error:
+                raise SandboxBroken(ready.error)
+        except (msgspec.ValidationError, SandboxBroken) as error:
             self.close()
             raise ExternalUnitFailed(f"{file.name} cannot be loaded: {error}") from None
         self.plugins = ready.plugins
@@ -112,8 +112,8 @@ class Cage:
         """The answer to one call, as JSON has it.
 
         Raises:
-            CageBroken: there is no valid answer in time; close this cage.
-            ExternalUnitFailed: the class failed; the cage is as good as before.
+            SandboxBroken: there is no valid answer in time; close this sandbox.
+            ExternalUnitFailed: the class failed; the sandbox is as good as before.
         """
         nonce = secrets.token_hex(16)
         until_s = _until(timeout_s)
@@ -121,9 +121,9 @@ class Cage:
         try:
             answer = msgspec.convert(self._receive(until_s), _Answer)
         except msgspec.ValidationError as error:
-            raise CageBroken(f"its process sent no answer: {error}") from None
+            raise SandboxBroken(f"its process sent no answer: {error}") from None
         if answer.nonce != nonce:
-            raise CageBroken("its process answered another call than the one that was made")
+            raise SandboxBroken("its process answered another call than the one that was made")
         if answer.error is not None:
             raise ExternalUnitFailed(answer.error)
         return answer.answer
@@ -149,18 +149,18 @@ class Cage:
             self._socket.settimeout(_left(until_s))
             self._socket.sendall(struct.pack(">I", len(body)) + body)
         except TimeoutError:
-            raise CageBroken("it did not answer in time") from None
+            raise SandboxBroken("it did not answer in time") from None
         except OSError as error:
-            raise CageBroken(f"its process has ended: {error}") from None
+            raise SandboxBroken(f"its process has ended: {error}") from None
 
     def _receive(self, until_s: float) -> object:
         size = struct.unpack(">I", self._exactly(4, until_s))[0]
         if size > 2 * self._settings.max_output_bytes:
-            raise CageBroken(f"its process sent a message of {size} bytes")
+            raise SandboxBroken(f"its process sent a message of {size} bytes")
         try:
             return msgspec.json.decode(self._exactly(size, until_s))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CageBroken(f"its process sent what is no JSON: {error}") from None
+            raise SandboxBroken(f"its process sent what is no JSON: {error}") from None
 
     def _exactly(self, size: int, until_s: float) -> bytes:
         found = bytearray()
@@ -169,11 +169,11 @@ class Cage:
                 self._socket.settimeout(_left(until_s))
                 more = self._socket.recv(min(size - len(found), 65536))
             except TimeoutError:
-                raise CageBroken("it did not answer in time") from None
+                raise SandboxBroken("it did not answer in time") from None
             except OSError as error:
-                raise CageBroken(f"its process has ended: {error}") from None
+                raise SandboxBroken(f"its process has ended: {error}") from None
             if not more:
-                raise CageBroken("its process has ended")
+                raise SandboxBroken("its process has ended")
             found += more
         return bytes(found)
 

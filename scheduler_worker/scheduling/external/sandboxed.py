@@ -1,4 +1,4 @@
-"""Runs units of the worker's own form in a cage; the runner imports this where a file has any.
+"""Runs units of the worker's own form in a sandbox; the runner imports this where a file has any.
 
 The class is the same that an installed package would register. It is told the hosts' facts that it
 declares and the request, as plain data, and its columns or rows are asked as in the worker.
@@ -25,7 +25,7 @@ from scheduler_worker.scheduling.external.contract import (
     OwnForm,
     OwnParameter,
 )
-from scheduler_worker.scheduling.external.facts import FACTS, CagedHosts
+from scheduler_worker.scheduling.external.facts import FACTS, SandboxedHosts
 from scheduler_worker.scheduling.plugin import Filter, Unit, UnitContext, Weigher
 from scheduler_worker.wording import listed
 
@@ -33,7 +33,7 @@ _BASES: Mapping[UnitKind, type[Unit]] = {UnitKind.FILTER: Filter, UnitKind.WEIGH
 _BOUNDS = ("ge", "gt", "le", "lt")
 _WORKERS_ONLY = (
     (Filter, "limits"),
-    (Weigher, "stretched"),
+    (Weigher, "rescaled"),
     (Weigher, "multiplier"),
     (Weigher, "default_multiplier"),
 )
@@ -46,7 +46,7 @@ def is_unit(found: type) -> bool:
 
 
 def kinds(unit: type[Unit]) -> list[str]:
-    """What it is a unit of. Raises TypeError for one that cannot run in a cage."""
+    """What it is a unit of. Raises TypeError for one that cannot run in a sandbox."""
     found = [str(kind) for kind, base in _BASES.items() if issubclass(unit, base)]
     if not found:
         raise TypeError(f"{unit.__name__} is no Filter or Weigher; others run in the worker only")
@@ -54,10 +54,12 @@ def kinds(unit: type[Unit]) -> list[str]:
 
 
 def described(unit: type[Unit]) -> dict[str, Any]:
-    """The declaration of a class. Raises TypeError for one that cannot run in a cage."""
+    """The declaration of a class. Raises TypeError for one that cannot run in a sandbox."""
     name = unit.__name__
     if unit.collaborators:
-        raise TypeError(f"{name}.collaborators: a unit in a cage has none of the worker's objects")
+        raise TypeError(
+            f"{name}.collaborators: a unit in a sandbox has none of the worker's objects"
+        )
     for base, method in _WORKERS_ONLY:
         if issubclass(unit, base) and getattr(unit, method) is not getattr(base, method):
             raise TypeError(f"{name}.{method}() works in the worker only; install it as a package")
@@ -83,7 +85,7 @@ def described(unit: type[Unit]) -> dict[str, Any]:
 def _warm_up(unit: type[Unit]) -> None:
     """Let msgspec learn the types that calls convert: each call is a process that begins here."""
     msgspec.convert({"flavor": {"memory_mb": 0, "vcpus": 0}}, RequestSpec)
-    CagedHosts(dict.fromkeys(unit.host_facts, ()), 0, 0.0)
+    SandboxedHosts(dict.fromkeys(unit.host_facts, ()), 0, 0.0)
     parameter_values(unit.parameters_type, [])
 
 
@@ -115,7 +117,7 @@ def answer(unit: type[Unit], asked: Mapping[str, Any]) -> list[Any]:
     parameters = parameter_values(unit.parameters_type, [asked["properties"]])
     made = unit(UnitContext(name=unit.__name__, parameters=parameters))
     spec = msgspec.convert(asked["spec"], RequestSpec)
-    hosts = CagedHosts(asked["facts"], len(asked["hosts"]), asked["now_s"])
+    hosts = SandboxedHosts(asked["facts"], len(asked["hosts"]), asked["now_s"])
     is_filter = asked["kind"] == UnitKind.FILTER
     if not made.applies(spec):
         return [is_filter] * len(hosts)

@@ -1,4 +1,4 @@
-"""Settings of external units and their cages."""
+"""Settings of external units and their sandboxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.external.contract import ON_FAILURE, OnFailure
 
 
-class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[external_units]``; times in seconds."""
 
     directory: Annotated[Path, Opt()]

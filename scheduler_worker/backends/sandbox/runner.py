@@ -1,4 +1,5 @@
-"""Runs the classes of one file in a cage. A script of its own: ``python -I -B runner.py SETTINGS``.
+"""Runs the classes of one file in a sandbox. A script of its own: ``python -I -B runner.py
+SETTINGS``.
 
 It needs the standard library of Python 3.9 or later, so any interpreter may run it; a file with
 units of the worker's own form needs one that has the worker installed. It consists of three
@@ -93,7 +94,7 @@ def _isolate(settings: dict[str, Any]) -> list[str]:
     owner = (user, group) if settings["user"] is None else settings["user"]
     # A file system of its own bounds what it can write; without one each file is bounded.
     made = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(
-        "cage",
+        "sandbox",
         settings["folder"],
         "tmpfs",
         2 | 4 | 8,
@@ -263,8 +264,8 @@ def _own_form(plugin: type) -> Any:
     """What runs a class of the worker's own form; None: its form is oVirt's."""
     if "scheduler_worker.scheduling.plugin" not in sys.modules:
         return None
-    caged = importlib.import_module("scheduler_worker.scheduling.external.caged")
-    return caged if caged.is_unit(plugin) else None
+    sandboxed = importlib.import_module("scheduler_worker.scheduling.external.sandboxed")
+    return sandboxed if sandboxed.is_unit(plugin) else None
 
 
 def _kinds(plugin: type) -> list[str]:

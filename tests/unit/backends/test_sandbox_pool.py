@@ -1,4 +1,4 @@
-"""What becomes of the cages of a file, and what is logged of its failures."""
+"""What becomes of the sandboxes of a file, and what is logged of its failures."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.backends.cage import pool
-from scheduler_worker.backends.cage.pool import LOGGED_EVERY_S, Cages
+from scheduler_worker.backends.sandbox import pool
+from scheduler_worker.backends.sandbox.pool import LOGGED_EVERY_S, Sandboxes
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
-from tests.support.cages import settings
 from tests.support.clock import ManualClock
+from tests.support.sandboxes import settings
 
 
-class FailingCage:
-    """A cage without processes, each call of which fails."""
+class FailingSandbox:
+    """A sandbox without processes, each call of which fails."""
 
     plugins = ({"name": "Unit", "kinds": {"filter": ""}},)
     isolation = ()
-    made: list[FailingCage]
+    made: list[FailingSandbox]
 
     def __init__(self, file: Path, settings: object) -> None:
         self.is_closed = False
@@ -39,28 +39,28 @@ class FailingCage:
 def clock(monkeypatch) -> ManualClock:
     clock = ManualClock()
     monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=clock.monotonic_s))
-    monkeypatch.setattr(pool, "Cage", FailingCage)
-    monkeypatch.setattr(FailingCage, "made", [], raising=False)
+    monkeypatch.setattr(pool, "Sandbox", FailingSandbox)
+    monkeypatch.setattr(FailingSandbox, "made", [], raising=False)
     return clock
 
 
 @pytest.fixture
-def made(clock, tmp_path) -> Cages:
+def made(clock, tmp_path) -> Sandboxes:
     (tmp_path / "unit.py").write_text("")
-    return Cages(settings(tmp_path))
+    return Sandboxes(settings(tmp_path))
 
 
-def fail(made: Cages) -> None:
+def fail(made: Sandboxes) -> None:
     [[plugin]] = [file.classes for file in made.refresh()]
     question = PluginCall(plugin=plugin, hosts=[], vm="vm", properties={})
     assert made.ask(question, read_filter) is None
 
 
-def test_a_file_that_is_read_again_ends_the_cages_of_before(made, tmp_path):
+def test_a_file_that_is_read_again_ends_the_sandboxes_of_before(made, tmp_path):
     made.refresh()
     (tmp_path / "unit.py").write_text("another size")
     made.refresh()
-    assert [each.is_closed for each in FailingCage.made] == [True, False]
+    assert [each.is_closed for each in FailingSandbox.made] == [True, False]
 
 
 def test_a_class_that_goes_on_failing_is_logged_now_and_then_with_how_often(made, clock, caplog):

@@ -83,7 +83,7 @@ class RunningVms:
             found.setdefault(source, vm)
 
 
-class Refuge:
+class DrainSafety:
     """One host, and the VMs elsewhere that would have no other but it.
 
     Each question reads the table as it is then, so it may change between two of them.

@@ -1,4 +1,4 @@
-"""Directories with files of external units, and cages for them."""
+"""Directories with files of external units, and sandboxes for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.backends.cage.pool import Cages
-from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.sandbox.pool import Sandboxes
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 
 _SYSTEM_PYTHON = Path("/usr/bin/python3")
 PYTHON = str(_SYSTEM_PYTHON) if os.geteuid() == 0 and _SYSTEM_PYTHON.exists() else sys.executable
@@ -41,19 +41,19 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def settings(folder: Path, **fields: Any) -> CageSettings:
+def settings(folder: Path, **fields: Any) -> SandboxSettings:
     """Settings for tests: patient with a slow machine, without a rest after a failure."""
     defaults: dict[str, Any] = {"python": PYTHON, "timeout_s": 60.0, "rest_s": 0.0}
     defaults["load_timeout_s"] = 60.0
-    return CageSettings(directory=folder, **(defaults | fields))
+    return SandboxSettings(directory=folder, **(defaults | fields))
 
 
 @contextlib.contextmanager
-def cages(text: str, observer: Any = None, **fields: Any) -> Iterator[Cages]:
-    """The cages of one file, ``units.py``."""
+def sandboxes(text: str, observer: Any = None, **fields: Any) -> Iterator[Sandboxes]:
+    """The sandboxes of one file, ``units.py``."""
     with directory() as folder:
         write(folder, "units.py", text)
-        made = Cages(settings(folder, **fields), observer)
+        made = Sandboxes(settings(folder, **fields), observer)
         try:
             made.refresh()
             yield made
