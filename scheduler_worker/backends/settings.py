@@ -41,11 +41,11 @@ class PolicyStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     connection: Annotated[
         str, Opt(secret=True, sample_default=f"sqlite:///{_DIRECTORY}/{_FILE}")
     ] = f"sqlite:///{os.environ.get('STATE_DIRECTORY', _DIRECTORY)}/{_FILE}"
-    """Where the policies are kept that administrators make: the path of a SQLite file (by default
-    in the state directory that systemd gives the service), for programs of one host; or
+    """The database of the policies that administrators make. For programs of one host, the path of
+    a SQLite file; the default is in the state directory that systemd gives the service. Otherwise
     postgresql://user:password@host/database or mariadb://user:password@host/database, which need
-    the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables; in a new
-    SQLite file they are made by themselves. Workers do not read it while they decide."""
+    the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables; a new
+    SQLite file gets them by itself. Workers do not read it while they decide."""
     pool_size: Annotated[int, Opt(min=1, max=100)] = 5
     """Connections of one process at most; further uses wait for one to be free."""
     pool_timeout_s: Annotated[float, Opt(min=0.1, max=600)] = 10.0

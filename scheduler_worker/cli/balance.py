@@ -87,9 +87,9 @@ class WithdrawMode(_Switch):
 class ShowBalances(FleetCommand):
     """Show for each cluster, or for one, what its balance does.
 
-    The mode, what the last round proposed and why, or why nothing; the migrations and the power
-    action under way; the VMs and hosts that wait after a failure; and the hosts whose highly
-    available VMs would find no room if they failed.
+    It prints the mode, and what the last round proposed and why. It lists the migrations and the
+    power action under way, and the VMs and hosts that wait after a failure. It names the hosts
+    whose highly available VMs would find no room if they failed.
 
       east: spread@3, EvenLoad, on
         last round: nothing, because no host has had too much load for long enough

@@ -14,11 +14,11 @@ from scheduler_worker.errors import ConfigError
 class Doctor(PlainCommand):
     r"""Check everything that a worker needs, with the worker's own configuration.
 
-    That is: the files, RabbitMQ and who consumes the topic's queue, the shared state and the
-    workers on it; where they are configured Nova's databases (accounts, clocks, host mappings,
-    computes), Placement (versions, providers of the computes) and Nova's API; and whether
-    scheduler-worker-api could start, and open its policy store. Each line says ok, warning or
-    failed, and what to do. Nothing is changed, but that the worker's queues exist afterwards.
+    It checks the files, RabbitMQ and who consumes the topic's queue, the shared state and its
+    workers. If they are configured, it checks Nova's databases (accounts, clocks, host mappings,
+    computes), Placement (versions, providers of the computes) and Nova's API. It checks whether
+    scheduler-worker-api could start and open its policy store. Each line says ok, warning or
+    failed, and what to do. It changes nothing, except that the worker's queues exist afterwards.
 
       scheduler-workerctl doctor --config-file /etc/nova/nova.conf \
           --config-file /etc/scheduler_worker/scheduler_worker.conf

@@ -9,11 +9,12 @@ Hosts of one kind have equal trees but for the uuids; so these are kept apart
 (:class:`ProviderTree`), and a match that was found for one tree holds for all hosts with the same
 providers. Taking is exact: giving the same back leaves the very same tree.
 
-A *generation* of a provider rises with every change of what it has, and with every allocation, but
-not when an allocation is deleted: so it says when to read inventories again, not when to read use;
-and which of two readings of the use knows more allocations. Consumers (instances, migrations) have
-one too: a consumer's allocation is written as a whole, by whoever names its present generation;
-None says that there is none. Every write raises it by one, and one that holds nothing is gone.
+A *generation* of a provider rises with every change of its inventories and with every allocation.
+It does not rise when an allocation is deleted. So it says when to read inventories again, and not
+when to read use. Of two readings of the use, the higher one knows more allocations. Consumers
+(instances, migrations) have one too: a consumer's allocation is written as a whole, by whoever
+names its present generation; None says that there is none. Every write raises it by one, and one
+that holds nothing is gone.
 
 Where the providers of a host's own tree do not suffice, Placement is asked for *allocation
 candidates*: what a host may take from which providers for one request. A *sharing provider* (trait

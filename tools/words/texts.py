@@ -1,6 +1,7 @@
 """Reads sentences: out of Markdown, and out of the docstrings and messages of Python.
 
-A span of code counts as one word. Blocks of code, tables and generated parts are left out.
+A span of code counts as one word. Blocks of code, tables and
+generated parts are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _STOP = re.compile(r"[.!?][\"')*\]]*\s+(?=[\"'(*\[]*(?:[A-Z0-9]|``))")
 _SHORT = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|no)|\s\d)\.$", re.IGNORECASE)
 _FIELD = re.compile(r"^\s*(?:[A-Z*]\w*(?: or \w+)?: |:\w+)|^ {4,}\S+: ")
 _EXAMPLE = re.compile(r"^(?: {4,}|\t| {2,}\S+.*\S {2,}\S| {2,}scheduler-)")
+_RULER = re.compile(r"^=+ +=")
+"""The first line of a table in reStructuredText, which ends with an empty line."""
 _LOGGED = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 _KEYWORDS = {"help", "description", "epilog", "summary", "text", "mend", "fix", "message", "reason"}
 
@@ -109,9 +112,12 @@ def _paragraphs(text: str, first: int) -> Iterator[Block]:
     lines: list[str] = []
     start = 0
     base = _indentation(text)
-    is_after_blank = False
+    is_after_blank = is_table = False
     for number, raw in enumerate([*text.splitlines(), ""], first):
         line = raw.removeprefix(base)
+        if _RULER.match(line) or is_table:
+            is_table = bool(line.strip())
+            line = ""
         ends = not line.strip() or _ITEM.match(line) or _FIELD.match(line)
         if lines and ends:
             yield Block(start, "\n".join(lines))

@@ -114,12 +114,14 @@ class BusConnection(Protocol):
 class Open(Protocol):
     """Opens a connection to one broker.
 
-    ``on_message`` gets each delivery, ``on_answered`` the outcome of each answer, ``on_copied`` of
-    each copy the reason why it was not made, or None, ``on_consumers_counted`` the number of
-    consumers of the server's own queue, ``on_ping_confirmed`` the name of a ping that is in the
-    queue now, ``on_ping_answered`` the body of each answer to a ping. ``waited_s`` returns how long
-    messages that are delivered now have waited in a queue. ``is_reconnect``: the queues have
-    existed before.
+    * ``on_message`` gets each delivery.
+    * ``on_answered`` gets the outcome of each answer.
+    * ``on_copied`` gets for each copy the reason why it was not made, or None.
+    * ``on_consumers_counted`` gets the number of consumers of the server's own queue.
+    * ``on_ping_confirmed`` gets the name of a ping that is in the queue now.
+    * ``on_ping_answered`` gets the body of each answer to a ping.
+    * ``waited_s`` returns how long messages that are delivered now have waited in a queue.
+    * ``is_reconnect``: the queues have existed before.
 
     Raises:
         BusUnavailable: the broker refuses us.

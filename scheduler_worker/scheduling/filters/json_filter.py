@@ -15,11 +15,11 @@ The grammar of the scheduler hint ``query``:
               | "not"                            a list: the negation of each argument
               | "or" | "and"                     any, all of the arguments
 
-Arguments that are null, an empty text or an attribute that the host does not have are left out
-before the operator is applied; a comparison of fewer than two is false, an ``or`` of none false, an
-``and`` of none true. A host passes when the result is true. A list passes as the whole result when
-an element is true, and counts as true inside another call when it is not empty: so
-``["not", ["not", x]]`` never passes. An empty list inside a call is true.
+Before the operator is applied, it drops arguments that are null, an empty text, or an attribute
+that the host does not have. A comparison of fewer than two is false, an ``or`` of none is false, an
+``and`` of none is true. A host passes when the result is true. A list passes as the whole result
+when an element is true, and counts as true inside another call when it is not empty: so ``["not",
+["not", x]]`` never passes. An empty list inside a call is true.
 
 Values without an order, such as a number and a text, cannot be compared by ``<``, and a number or a
 text has no keys: a host whose evaluation needs either does not pass.

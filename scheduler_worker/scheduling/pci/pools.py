@@ -1,9 +1,14 @@
 """Chooses the pools of a host that serve PCI requests, step by step.
 
-For one request the pools are narrowed to those of suitable devices, then by NUMA affinity, then by
-kinds that are only given on request (physical functions, vdpa, remote management), then by
-whether a device can migrate, then by the resource providers that were chosen before. Devices are
-taken from the remaining pools in order. Several requests are served one after the other.
+For one request the pools are narrowed in this order:
+
+1. to suitable devices;
+2. by NUMA affinity;
+3. by kinds that are only given on request: physical functions, vdpa, remote management;
+4. by whether a device can migrate;
+5. by the resource providers that were chosen before.
+
+Devices are taken from the remaining pools in order. Several requests are served one by one.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Clusters under the same version of the same policy are ranked together, as if they were one: by the
 best total weight of their hosts, scored over the hosts of all. Totals of different policies are not
-comparable. There each policy ranks its own clusters, and the policies are ordered by the share of
-their hosts that passes all filters, the largest first, so that a request goes where its choice is
-widest; equal shares are ordered by the policy's name.
+comparable. So each policy ranks its own clusters. Policies are ordered by the share of their hosts
+that passes all filters, the largest first: a request goes where its choice is widest. Equal shares
+are ordered by the policy's name.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Writes claims to Placement: many at a time, by a bounded number of threads.
 
-A thread takes all claims that wait, up to a batch, and writes them in one request; those for a
-provider that another thread writes to wait for it and go together, since Placement serves one
-writer of a provider at a time and lets the others repeat. It writes all or nothing; so a refused
-batch is divided, by the provider or consumer that the refusal names or else in halves, until each
-refusal is of one claim. A claim that met faster writers is tried again after a pause.
+A thread takes all claims that wait, up to a batch, and writes them in one request. Placement serves
+one writer of a provider at a time and lets the others repeat. So claims for a provider that another
+thread writes to wait for that thread, and go together. Placement writes all of a request or
+nothing. A refused batch is divided by the provider or consumer that the refusal names, or else in
+halves, until each refusal is of one claim. A claim that met faster writers is tried again later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The hosts that requests may choose from while a balance moves VMs or switches hosts off.
 
-They are in the cluster's ledgers, which come with each grant of its lock: so whoever asks for a
-destination of a VM that is to migrate, our agent or Nova, gets none that the balance has not named,
-and nobody gets a host that it is putting into maintenance.
+They are in the cluster's ledgers, which come with each grant of its lock. A request for a VM that
+is to migrate gets a host that the balance has named, whether the agent or Nova asks. No request
+gets a host that the balance is putting into maintenance.
 """
 
 from __future__ import annotations

@@ -15,10 +15,12 @@ host between the first and the last that concern it:
    as it was marked, then **end** the move. See :meth:`Moves._drop` for why it takes two writes.
 
 Each step is planned on what its cluster contains; then the move is checked to be unfinished; then
-the step is written if nothing has changed since. So any worker may take any step at any time, and a
-move whose worker died is finished by others: with the next report of that host, by a request or a
-release that concerns its reservations, or, after :data:`ABANDONED_AFTER_S`, with the next report of
-any host.
+the step is written if nothing has changed since. So any worker may take any step at any time. If a
+worker dies during a move, another one finishes it:
+
+* with the next report of that host;
+* with a request or a release that concerns its reservations;
+* after :data:`ABANDONED_AFTER_S`, with the next report of any host.
 """
 
 from __future__ import annotations
