@@ -43,6 +43,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/python tools/sizes
 	$(BIN)/python tools/declared
+	$(BIN)/python tools/words
 
 unit: .venv/installed-dev
 	$(BIN)/pytest tests/unit tests/architecture

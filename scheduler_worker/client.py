@@ -234,7 +234,7 @@ class SchedulerClient:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """An operation by its name: ``scheduler.list_hosts(cluster="east")``, in plain values.
 
-        Its own parameters may be given by position, those of pages by name.
+        Its own parameters may be given by position, parameters of pages by name.
         """
         operation = next((each for each in OPERATIONS if each.name == name), None)
         if operation is None or operation.home == "store":

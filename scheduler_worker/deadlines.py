@@ -11,7 +11,7 @@ from typing import Any
 class DeadlineReader(socket.SocketIO):
     """The raw reader of a socket; raises TimeoutError at ``until_s`` of the monotonic clock.
 
-    A socket's own timeout begins anew with each byte.
+    A socket's own timeout begins again with each byte.
     """
 
     until_s = math.inf

@@ -57,7 +57,7 @@ class DecisionLog(Protocol):
     ) -> None:
         """Add records, after all others, and remove what is out of bounds.
 
-        ``scopes`` is how many logs there are. Where the store is full, the older half of this log
+        ``scopes`` is how many logs there are. If the store is full, the older half of this log
         is removed before StateUnavailable is raised. Repeated with the same ``once`` within ten
         minutes it does nothing.
         """

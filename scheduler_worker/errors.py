@@ -45,7 +45,7 @@
     `- InternalError           an unexpected error, whose details are in the worker's log
 
 Each message is one sentence that says what happened and, where it helps, what to do. The table in
-``rpc/wire_errors.py``, not these classes, says how an error looks on the wire.
+``rpc/wire_errors.py``, not these classes, has the form of an error on the wire.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class RequestError(SchedulerWorkerError):
 
 
 class TextInvalid(RequestError):
-    """Raised when a text in a language of ours is invalid; ``issues`` are all of its issues."""
+    """Raised when a text in a language of the worker is invalid; ``issues`` are all of its
+    issues.
+    """
 
     def __init__(self, field: str, issues: Sequence[Issue]) -> None:
         super().__init__(field, "; ".join(issue.headline for issue in issues))

@@ -512,11 +512,11 @@ API_DEPENDENCY: Final = Gauge(
 EVENTS: Final = tuple(each for each in globals().values() if isinstance(each, Event))
 """All of them, in the order of this module."""
 OF_API: Final = (API_REQUESTS, API_TIME, API_LIMITED)
-"""Those that happen in a process with the REST API and without a worker."""
+"""Events of a process with the REST API and without a worker."""
 OF_WORKER: Final = tuple(
     each for each in EVENTS if each not in OF_API and not isinstance(each, Gauge)
 )
-"""Those that happen in a worker."""
+"""Events of a worker."""
 INTERNAL: Final = Trouble(
     "InternalError",
     "SchedulerInternalErrors",

@@ -95,7 +95,7 @@ class _Stream(StreamReader):  # type: ignore[misc]
 
 
 class Tls(BuiltinSSLAdapter):  # type: ignore[misc]
-    """Leaves the handshake to the thread that reads: the one that accepts must not wait for it."""
+    """Leaves the handshake to the thread that reads: the accepting thread must not wait for it."""
 
     def wrap(self, sock: socket.socket) -> tuple[socket.socket, dict[str, str]]:
         wrapped = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -103,7 +103,7 @@ class Tls(BuiltinSSLAdapter):  # type: ignore[misc]
 
 
 class _Gateway(wsgi.Gateway_10):  # type: ignore[misc]
-    """Reads a body before the application gets its turn; of one that is too long only the begin."""
+    """Reads a body before the application is called; of one that is too long only the begin."""
 
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
@@ -131,7 +131,7 @@ class _Server(wsgi.Server):  # type: ignore[misc]
 
 
 class _Turns:
-    """An application that serves so many requests at a time; others wait for their turn."""
+    """An application that serves so many requests at a time; others wait."""
 
     def __init__(self, application: WSGIApplication, most: int) -> None:
         self._application = application
@@ -158,7 +158,7 @@ class HttpServer:
         reuse_port: bool = False,
         tls: Tls | None = None,
     ) -> None:
-        """Binds the port; ``option`` is the one that sets it. Raises ConfigError."""
+        """Binds the port; ``option`` sets it. Raises ConfigError."""
         self._server = _Server(
             (address, port),
             _Turns(application, threads),

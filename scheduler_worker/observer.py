@@ -11,8 +11,8 @@ from scheduler_worker.events import Count, Duration, Level
 PhaseName = Literal[
     "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
 ]  # fmt: skip
-"""Waiting for the turn and the cluster's lock; deciding; reserving; waiting for pending
-reservations, for another look at the hosts, for Placement, for the hosts' sources."""
+"""Waiting in the queue and for the cluster's lock; deciding; reserving; waiting for pending
+reservations, for a refresh of the hosts, for Placement, for the hosts' sources."""
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -38,7 +38,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     policy: str | None = None
     """Name and version of the policy that decided, as ``name@version``."""
     cluster: str | None = None
-    """The cluster of the chosen hosts, or the one that refused it whose hosts came nearest."""
+    """The cluster of the chosen hosts, or of the nearest hosts that refused it."""
     refusals: int = 0
     """How many clusters refused it in the last attempt."""
     refusing_hosts: int = 0

@@ -30,7 +30,7 @@ class Opt(msgspec.Struct, frozen=True, kw_only=True):
     min: float | None = None
     max: float | None = None
     choices: Mapping[str, str] | Collection[str] = ()
-    """The values that are permitted, with what they mean; else those of a ``Literal``."""
+    """The permitted values, with their meaning; else the values of a ``Literal``."""
     regex: str | None = None
     form: Form = ""
     name: str | None = None

@@ -74,18 +74,18 @@ class Providers(Protocol):
         """Those in the trees that a query of allocation candidates finds."""
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
-        """What these have; without those that are gone."""
+        """The inventories of these; without providers that are gone."""
 
     def traits(
         self, uuids: Sequence[str], *, aggregates: bool = True
     ) -> Mapping[str, ProviderTraits]:
-        """The traits of these, and the aggregates if asked for; without those that are gone."""
+        """The traits of these, and the aggregates if asked for; without providers that are gone."""
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
-        """Who takes what of these; without those that are gone."""
+        """Who takes what of these; without providers that are gone."""
 
     def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """How much is taken of these in all, by resource class; without those that are gone."""
+        """How much is taken of these in all, by resource class; without providers that are gone."""
 
     def close(self) -> None:
         """Read nothing any more."""
@@ -129,7 +129,7 @@ class ProviderTrees(Protocol):
         """The trees of these hosts, by uuid, with the providers, traits and aggregates of now.
 
         With ``traits``, only whether the compute nodes have these is of now.
-        Where a host's record has others, the tree is read and stored; one that is gone is empty.
+        If a host's record has others, the tree is read and stored; one that is gone is empty.
         Any thread may call it.
 
         Raises:
@@ -139,7 +139,7 @@ class ProviderTrees(Protocol):
 
 
 class NoReader:
-    """Where nobody reads providers: hosts report for themselves."""
+    """For deployments in which nobody reads providers: hosts report for themselves."""
 
     def read_again(self, providers: Collection[str]) -> None:
         pass

@@ -189,7 +189,7 @@ class PolicyStore(Protocol):
         """
 
     def purge_audit(self, *, before_s: float, limit: int) -> int:
-        """Delete those of the ``limit`` oldest entries that are of an earlier time; how many."""
+        """Delete entries of an earlier time among the ``limit`` oldest; how many."""
 
     def close(self) -> None:
         """Close the connections."""

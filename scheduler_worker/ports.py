@@ -134,7 +134,7 @@ class ClusterLock(Protocol):
         """Wait for the cluster's lock; at most ``timeout_s``.
 
         Waiters are served in the order of their arrival; one with a priority boost counts as if it
-        had arrived that much earlier, so it overtakes only those that came shortly before it.
+        had arrived that much earlier, so it overtakes only waiters that came shortly before it.
 
         Raises:
             ClusterLockTimeout: not granted in time; the waiter has left the queue.
@@ -236,8 +236,8 @@ class MigrationTarget(Protocol):
     def progress(self, migrations: Sequence[AskedMigration]) -> Mapping[str, Progress]:
         """How far migrations are, by their ids; at least one is asked about.
 
-        Left out are those that are unknown or have not begun, and all that the target reports
-        itself.
+        It leaves out unknown migrations, migrations that have not begun, and all that the target
+        reports itself.
 
         Raises BackendError: nothing is known of any.
         """
@@ -286,7 +286,7 @@ class HostSource(Protocol):
         """What changed at or after these times."""
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
-        """These hosts, without those that are gone."""
+        """These hosts, without hosts that are gone."""
 
     def close(self) -> None:
         """Close the connections."""

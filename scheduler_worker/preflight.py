@@ -129,7 +129,7 @@ class Connection(NamedTuple):
     notes: Sequence[str] = ()
     """Advice to the operator about its settings."""
     fix: str = ""
-    """Where to look if there are problems."""
+    """What to check if there are problems."""
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:

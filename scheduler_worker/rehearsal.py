@@ -1,4 +1,4 @@
-"""Runs a rehearsal: in the caller's process, or in one of its own for the REST API.
+"""Runs a simulation: in the caller's process, or in one of its own for the REST API.
 
 Hosts and decisions are copies, and the state is a private one in memory: nothing of the workers is
 touched, and they do not serve slower.
@@ -96,7 +96,7 @@ def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]
 
 
 def serve(parent: Connection, settings: Settings, tried: Tried) -> None:
-    """Rehearse as a process: lines of copies come from the parent, the last one empty.
+    """Simulate as a process: lines of copies come from the parent, the last one empty.
 
     It is sent pairs of how many decisions were made and of how many; then the summary, or a text
     that says why there is none.

@@ -25,7 +25,7 @@ def listed(
 ) -> str:
     """The names with commas between them, or the first ones and how many more there are.
 
-    ``more`` are those that are not among ``names``.
+    ``more`` is how many are not among ``names``.
     """
     shown, more = between.join(names[:most]), more + max(0, len(names) - most)
     return f"{shown} and {more} more" if more else shown

@@ -132,7 +132,7 @@ def _check_accept(request: Request) -> None:
 
 
 def has_body(operation: Operation[Any, Any]) -> bool:
-    """Whether its parameters beside those of the path come in the body."""
+    """Whether its parameters come in the body, except the path's."""
     return operation.method in {"POST", "PUT"}
 
 

@@ -16,7 +16,7 @@ from scheduler_worker.service.policies.audit import Actor
 
 AnyResource = TypeVar("AnyResource", bound=Resource)
 ROUTE = "scheduler_worker.route"
-"""Where a request's environment has the path that serves it, with ``{name}`` for arguments."""
+"""The key of a request's environment for the path that serves it: ``{name}`` is an argument."""
 COMPLETE = Action(status="complete")
 
 

@@ -381,7 +381,7 @@ def _list_to_xml(parts: list[str], name: str, members: Iterable[Resource]) -> No
 
 
 def _escaped(text: str) -> str:
-    """A text for an element. A reader would turn a bare carriage return into a line feed."""
+    """A text for an element. A reader makes a bare carriage return a line feed."""
     return escape(_valid(text), {"\r": "&#13;"})
 
 

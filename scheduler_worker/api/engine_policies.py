@@ -1,4 +1,4 @@
-"""Policies of an oVirt engine as ours. Pure.
+"""Reads policies of an oVirt engine as the worker's. Pure.
 
 Units are found by their ids, which are oVirt's; one that users installed is found by its name and
 kind. A unit that is evaluated here under every policy is left out, and so is the balance that moves
@@ -38,7 +38,7 @@ AnyUse = TypeVar("AnyUse", bound=UnitUse)
 
 
 class Imported(NamedTuple):
-    """A policy of an engine as ours."""
+    """A policy of an engine in the worker's form."""
 
     document: ClusterPolicy
     unknown: list[str]
@@ -87,7 +87,8 @@ class EngineUnits:
 
 
 def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | None) -> Imported:
-    """A policy of an engine as ours, in the order of ``before``, as it is stored, where possible.
+    """A policy of an engine in the worker's form, in the order of ``before``, as it is stored,
+    where possible.
 
     Engines return filters and weights in any order, which means nothing to either.
 

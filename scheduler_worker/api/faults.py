@@ -1,4 +1,4 @@
-"""How errors look over REST: a status and a fault, as oVirt's clients expect them."""
+"""The form of errors over REST: a status and a fault, as oVirt's clients expect them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class Refusal(Exception):
 
 
 class BodyTooLarge(Refusal):
-    """Raised for a body above the limit; the connection is closed, for it was not read whole."""
+    """Raised for a body above the limit; the connection is closed, as the body was not read
+    whole.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(

@@ -39,7 +39,9 @@ class KeystoneTokens:
     """Finds the callers of requests that have passed :meth:`protect`."""
 
     def __init__(self, conf: cfg.ConfigOpts, roles: Mapping[str, Role]) -> None:
-        """``roles`` are ours by those of Keystone; ``conf`` has ``[keystone_authtoken]``."""
+        """``roles`` maps Keystone's roles to the worker's; ``conf`` has
+        ``[keystone_authtoken]``.
+        """
         self._conf = conf
         self._roles = roles
 

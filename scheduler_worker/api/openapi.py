@@ -87,7 +87,7 @@ def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
 
 
 def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
-    """The type of the body: the parameters without those of the path; None: there is no body."""
+    """The type of the body: the parameters except the path's; None: there is no body."""
     if operation.method not in {"POST", "PUT"}:
         return None
     in_path = _ARGUMENT.findall(str(operation.path))

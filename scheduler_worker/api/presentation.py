@@ -1,6 +1,7 @@
-"""Policies, units and clusters as resources, and the fields of resources as ours. Pure.
+"""Policies, units and clusters as resources, and the fields of resources in the worker's form.
+Pure.
 
-Ids of filters, weights and balances are those of their units, so a member is found by the id of
+Filters, weights and balances have the ids of their units, so a member is found by the id of
 the unit. A cluster's id is its name if that is a UUID, else a UUID made of the name.
 """
 

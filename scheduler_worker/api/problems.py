@@ -26,7 +26,7 @@ class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
     parameter: str | None = None
     """The parameter of the query."""
     line: int | None = None
-    """Where in a field with a text of several lines; from 1, as its `column`."""
+    """The line in a field with a text of several lines; from 1, as its `column`."""
     column: int | None = None
 
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from scheduler_worker.ports import Clock
 
 MAX_REMEMBERED = 10_000
-"""Upper bound of the users and addresses that are remembered: those that were served last."""
+"""How many users and addresses are remembered: the ones served last."""
 _ROUNDING_S = 1e-6
 
 
@@ -24,7 +24,7 @@ class TooManyRequests(Exception):
 class RateLimits:
     """Lets ``burst`` requests pass at once, and ``requests_per_second`` on; 0: any number.
 
-    Safe for threads. The limits are those of this process.
+    Safe for threads. The limits hold for this process.
     """
 
     def __init__(self, clock: Clock, *, requests_per_second: float = 0.0, burst: int = 1) -> None:

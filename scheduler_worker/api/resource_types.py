@@ -34,7 +34,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(Resource, frozen=True, kw_only=True):
-    """Where a related resource is."""
+    """The place of a related resource."""
 
     element = "link"
     elements = "links"

@@ -83,7 +83,7 @@ class Throttle:
                 self._put(key, self._recent(key, now_s).number + 1, now_s)
 
     def succeeded(self, name: str, address: str, now_s: float) -> None:
-        """Forget the failures of a user, not those of others at this address."""
+        """Forget the failures of a user, not of other users at this address."""
         pair, whole = _keys(name, address)
         with self._lock:
             own = self._failures.pop(pair, _Failures())

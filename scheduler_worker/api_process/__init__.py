@@ -54,7 +54,7 @@ class _Compiled:
         self.pipelines = self._compile()
 
     def refresh(self) -> None:
-        """Compile anew where files of external units have changed."""
+        """Compile again if files of external units have changed."""
         if self._sandboxes is not None and self._sandboxes.has_changed():
             self.pipelines = self._compile()
 

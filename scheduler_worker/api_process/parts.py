@@ -39,7 +39,7 @@ class Api:
         keystone: KeystoneTokens | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """The services are those of a process with a store. Raises ConfigError."""
+        """The services of a process with a store. Raises ConfigError."""
         assert services.store is not None  # noqa: S101
         administration = services.store.administration
         rights = Rights(settings.policy_file)

@@ -1,6 +1,6 @@
-"""Rehearsals behind the REST API: each in a process of its own, so that requests are served on.
+"""Simulations behind the REST API: each in a process of its own, so that requests are served on.
 
-This process reads the copies and hands them over; how far the rehearsal is, and what came of it, is
+This process reads the copies and hands them over; the progress of the simulation and its result are
 in the shared state for every process that serves the API.
 """
 
@@ -33,7 +33,7 @@ from scheduler_worker.service.state.replica import Fleet
 LOG = logging.getLogger(__name__)
 
 MAX_DECISIONS = 100_000
-"""Of one rehearsal; some kilobytes of memory each."""
+"""Of one simulation; some kilobytes of memory each."""
 _PROGRESS_S = 0.5
 _RETRIES = 60
 _STOP_S = 5.0
@@ -41,7 +41,7 @@ _PROCESSES = multiprocessing.get_context("spawn")  # a fork would copy locks tha
 
 
 class Rehearsals:
-    """Starts rehearsals, one at a time, and knows those of all processes."""
+    """Starts simulations, one at a time, and knows the simulations of all processes."""
 
     def __init__(self, settings: Settings, fleet: Fleet, kept: KeptDecisions | None) -> None:
         """``kept`` is None where no decisions are kept."""
@@ -51,7 +51,7 @@ class Rehearsals:
         self._guard = threading.Lock()
         self._run: _Run | None = None
         self.records = RehearsalRecords(fleet.store)
-        """Those of all processes."""
+        """The simulations of all processes."""
 
     def begin(
         self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
@@ -73,7 +73,7 @@ class Rehearsals:
             if self._run is not None and self._run.is_busy:
                 other = self._run.record
                 raise Conflict(
-                    f"The rehearsal {other.id} of {other.user} is running; wait until it has "
+                    f"The simulation {other.id} of {other.user} is running; wait until it has "
                     "ended, or cancel it."
                 )
             record = RehearsalRecord(
@@ -101,7 +101,7 @@ class Rehearsals:
 
 
 class _Run(threading.Thread):
-    """One rehearsal: reads the copies, hands them to a process, and reports what that says."""
+    """One simulation: reads the copies, hands them to a process, and reports what that says."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Run(threading.Thread):
                 self._process.kill()
                 self._process.join()
         if self._is_cancelled.is_set():
-            LOG.info("The rehearsal %s was cancelled", self.record.id)
+            LOG.info("The simulation %s was cancelled", self.record.id)
             if self._problem is None:
                 return
             self._fail(self._problem)
@@ -205,7 +205,7 @@ class _Run(threading.Thread):
             if record.is_running and not self._records.renew(record):
                 self.cancel()
         except StateUnavailable as error:
-            LOG.warning("How far the rehearsal %s is was not stored: %s", record.id, error)
+            LOG.warning("The progress of the simulation %s was not stored: %s", record.id, error)
         return _PROGRESS_S
 
     def _what_broke(self, error: Exception) -> str:
@@ -215,7 +215,7 @@ class _Run(threading.Thread):
         return f"its process ended with status {self._process.exitcode}"
 
     def _fail(self, problem: str) -> None:
-        LOG.warning("The rehearsal %s failed: %s", self.record.id, problem)
+        LOG.warning("The simulation %s failed: %s", self.record.id, problem)
         self._note(state="failed", problem=problem)
 
     def _finish(self, summary: RehearsalSummary | None) -> None:
@@ -226,7 +226,7 @@ class _Run(threading.Thread):
             try:
                 self._records.renew(self.record, summary)
             except StateUnavailable as error:
-                LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
+                LOG.warning("The simulation %s cannot be stored: %s", self.record.id, error)
                 if not self._is_cancelled.wait(1.0):
                     continue
             return

@@ -18,7 +18,7 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[state]`` and the timeouts of ``[cluster_lock]`` that the engine enforces, in seconds."""
 
     url: Annotated[str, Opt(secret=True)] = "memory://"
-    """Where all workers keep hosts, locks and reservations: memory:// for a single process, or
+    """The store of all workers' hosts, locks and reservations: memory:// for a single process, or
     redis://[user:password@]host:port/db, rediss://... for TLS, or
     redis+sentinel://host:port,host:port/service/db, or redis+cluster://host:port,host:port."""
     prefix: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,64}$")] = PREFIX

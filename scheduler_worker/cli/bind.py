@@ -1,6 +1,6 @@
 """Operations on the command line: each is a command, with a table or the fields of its answer.
 
-Arguments are its parameters: those that are required by position, the others as options.
+Arguments are its parameters: required parameters by position, the others as options.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _cell(found: Any, column: Column) -> Any:
 
 
 def _field(found: Any, path: Sequence[str]) -> Any:
-    """The field at a path; of a list those of its items, None behind what is None."""
+    """The field at a path; for a list, the fields of its items; None behind None."""
     if not path or found is None:
         return found
     if isinstance(found, list):

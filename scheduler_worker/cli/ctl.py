@@ -1,6 +1,6 @@
 """``scheduler-workerctl``: one command for the fleet, and tools for authors of policies.
 
-Those of operations are made by ``cli/bind.py``; the table has those that are more than a call.
+``cli/bind.py`` makes the commands of operations; the table has commands that are more than a call.
 """
 
 from __future__ import annotations

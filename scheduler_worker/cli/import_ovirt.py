@@ -33,7 +33,7 @@ from scheduler_worker.wording import listed
 
 
 class PlannedAttachment(NamedTuple):
-    """A cluster of ours that is to have the policy of a cluster of the engine."""
+    """A cluster of the workers that is to have the policy of a cluster of the engine."""
 
     theirs: str
     cluster: str
@@ -214,13 +214,13 @@ def _values(own: Mapping[str, str], policy: ClusterPolicy) -> str:
 
 
 def _cluster_map(given: Sequence[str]) -> dict[str, str]:
-    """Their name -> ours. Raises ConfigError."""
+    """The engine's name -> the workers' name. Raises ConfigError."""
     found: dict[str, str] = {}
     for each in given:
         theirs, equals, ours = each.partition("=")
         ours = ours if equals else theirs
         if not theirs or not ours:
-            raise ConfigError(f"--cluster-map: {each!r} is not THEIRS=OURS or NAME")
+            raise ConfigError(f"--cluster-map: {each!r} is not ENGINES=WORKERS or NAME")
         if theirs in found or ours in found.values():
             raise ConfigError(f"--cluster-map: {each!r} names a cluster for the second time")
         found[theirs] = ours

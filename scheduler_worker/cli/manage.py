@@ -75,7 +75,7 @@ class ManageCommand(PlainCommand):
     """A command of the program."""
 
     def settings(self) -> Settings:
-        """Those of the files that were named before the command. Raises ConfigError."""
+        """The settings of the files that were named before the command. Raises ConfigError."""
         from scheduler_worker import conf
 
         return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))

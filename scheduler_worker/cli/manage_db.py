@@ -64,7 +64,7 @@ class Downgrade(ManageCommand):
 class ShowVersion(ManageCommand):
     """Print the version of the policy store's tables, and all versions with what each adds.
 
-    The one that the tables are at is marked with an arrow.
+    The version of the tables is marked with an arrow.
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ class ListStored(ManageCommand):
 class ExportStored(ManageCommand):
     """Print policies as YAML, for a repository or another policy store.
 
-    They are all that are stored, or those that are named. What is printed can be imported again,
+    It prints all stored policies, or the named ones. What is printed can be imported again,
     and then changes nothing. Versions and attachments to clusters are the store's own and are not
     part of it.
     """
@@ -56,7 +56,7 @@ class ExportStored(ManageCommand):
 
 
 class ImportStored(ManageCommand):
-    """Make the policies of a YAML file those of the store.
+    """Replace the policies of the store by a YAML file's.
 
     A policy is found by its id, or by its name if the file gives no id; one that the store does not
     have is created. Policies that the file does not name stay as they are.
@@ -133,7 +133,7 @@ class ImportOvirt(ManageCommand):
         parser.add_argument(
             "--ca-file",
             metavar="FILE",
-            help="certificates that the engine's is verified by; default: those of the system",
+            help="certificates to verify the engine's; default: the system's certificates",
         )
         parser.add_argument(
             "--cluster-map",

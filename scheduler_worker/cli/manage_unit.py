@@ -19,7 +19,7 @@ class ListUnits(ManageCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--all", action="store_true", help="also those that come with the worker"
+            "--all", action="store_true", help="also units that come with the worker"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

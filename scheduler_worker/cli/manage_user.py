@@ -13,7 +13,7 @@ from scheduler_worker.errors import ConfigError, RequestError
 
 
 class AddUser(ManageCommand):
-    """Add a user of the REST API, or replace the one of that name, which ends their tokens.
+    """Add a user of the REST API, or replace the user of that name, which ends their tokens.
 
     The password is asked for, or read from the first line of the standard input where that is no
     terminal.
@@ -29,7 +29,7 @@ class AddUser(ManageCommand):
         parser.add_argument("name")
         parser.add_argument("--role", choices=ROLES, required=True)
         parser.add_argument(
-            "--cluster", action="append", help="where the role holds; without it, everywhere"
+            "--cluster", action="append", help="the cluster of the role; without it, all clusters"
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

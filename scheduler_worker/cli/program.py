@@ -59,7 +59,8 @@ class CommandProgram(App):
 
     @classmethod
     def main(cls, arguments: Sequence[str] | None = None) -> int:
-        """Run a command and return its exit status; ``arguments``: default those of the process.
+        """Run a command and return its exit status; ``arguments``: default: the arguments of the
+        process.
 
         Raises:
             SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.

@@ -1,4 +1,4 @@
-"""``scheduler-workerctl rehearse``: what kept decisions would be under other conditions."""
+"""``scheduler-workerctl rehearse``: what recorded decisions would be under other conditions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAID: dict[Change, str] = {
 
 
 class RehearseDecisions(PlainCommand):
-    """Decide the kept decisions of a time span again under other conditions, and compare.
+    """Decide the recorded decisions of a time span again under other conditions, and compare.
 
     What would be refused, placed or put elsewhere, and how full would the hosts be? It works on
     copies, in this program alone; nothing is reserved, and the workers serve on.
@@ -44,10 +44,10 @@ class RehearseDecisions(PlainCommand):
       scheduler-workerctl rehearse --config FILE --since 2h --drain cmp7 --drain cmp8
       scheduler-workerctl rehearse --config FILE --since 7d --options packing.conf --json
 
-    The options are those of the workers' configuration, which --config names, and of --options
+    The options come from the workers' configuration, which --config names, and from --options
     files after it; the policies are those in force, but for --policy.
 
-    Instances that came in the span and are still there are taken away first, and decided anew in
+    Instances that came in the span and are still there are taken away first, and decided again in
     the order of their decisions. An instance that is gone counts only at the moment of its
     decision: nobody knows for how long it stayed. One that takes NUMA cells, devices or other
     providers of its host stays where it is. Resources that providers share are not known here, and
@@ -61,8 +61,8 @@ class RehearseDecisions(PlainCommand):
             help="from this time on: how long ago (30m, 2h, 7d), or a time; default: 1d",
         )  # fmt: skip
         span.add_argument("--until", type=moment, metavar="TIME", help="before this time")
-        span.add_argument("--cluster", help="only those of this cluster, which --policy is for")
-        span.add_argument("--project", help="only those of this project")
+        span.add_argument("--cluster", help="only decisions of this cluster, which --policy is for")
+        span.add_argument("--project", help="only decisions of this project")
         tried = parser.add_argument_group("what is tried")
         tried.add_argument(
             "--policy", type=Path, metavar="FILE",

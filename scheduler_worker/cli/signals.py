@@ -12,7 +12,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def block() -> None:
-    """Block the watched signals in this thread and in those that it starts."""
+    """Block the watched signals in this thread and in threads that it starts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
 
 

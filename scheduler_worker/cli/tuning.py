@@ -53,7 +53,7 @@ class _DryRun(_OfPolicies):
             "--cycles",
             type=_count,
             metavar="N",
-            help="number of cycles; default: those of the samples",
+            help="number of cycles; default: the cycles of the samples",
         )
         parser.add_argument(
             "--interval",

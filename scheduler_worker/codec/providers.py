@@ -36,7 +36,7 @@ def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
 
 
 def _is_rooted(uuid: str, parents: Parents, rooted: set[str | None]) -> bool:
-    """Whether its ancestors end in a root; ``rooted`` collects those of which it is known."""
+    """Whether its ancestors end in a root; ``rooted`` collects the providers known to have one."""
     seen: set[str] = set()
     at: str | None = uuid
     while at is not None and at not in rooted:

@@ -1,7 +1,7 @@
 """Decodes requests for hosts.
 
 A request is a ``RequestSpec`` object (or a plain dict of its fields), or the pair of dicts that
-callers before RPC version 4.3 send. Where Nova would fail on a field that is not set or null, its
+callers before RPC version 4.3 send. If Nova would fail on a field that is not set or null, its
 default applies. Which hosts suit the request is not decided here.
 """
 
@@ -35,8 +35,8 @@ def decode_request_spec(
     """Decode a ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
     Removes passwords in the URLs of ``requested_destination.cell``. A request without the field
-    ``numa_topology`` gets the one that its flavor and image ask for. Errors name its field ``f`` as
-    ``paths[f]``. ``is_strict`` is for what people write: other fields are errors.
+    ``numa_topology`` gets the topology that its flavor and image ask for. Errors name its field
+    ``f`` as ``paths[f]``. ``is_strict`` is for what people write: other fields are errors.
 
     Raises:
         RequestError: names the field, what it needs and what came.
@@ -56,7 +56,7 @@ def decode_request_spec(
 
 
 def _prepare_written(spec: Plain) -> None:
-    """Turn extra specs that YAML reads as numbers or booleans into the texts that they are."""
+    """Make extra specs that YAML reads as numbers or booleans the texts that they are."""
     flavor = spec.get("flavor")
     if isinstance(flavor, dict) and isinstance(flavor.get("extra_specs"), dict):
         flavor["extra_specs"] = {

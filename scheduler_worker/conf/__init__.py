@@ -178,7 +178,7 @@ _OF_UNITS = [
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register our options, those of oslo.log, and what else a nova.conf may contain."""
+    """Register the worker's options, oslo.log's, and what else a nova.conf may contain."""
     for group, opts in TABLE.options:
         conf.register_opts(opts, group=group)
     log.register_options(conf)
@@ -229,7 +229,7 @@ def inspected(conf: Configuration, others: unknown.Listed = ()) -> tuple[Setting
 def unread(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
     """Sentences about options and groups in the files that nothing reads, such as typing errors.
 
-    ``others`` are options that libraries read, beside those of oslo.config and oslo.log.
+    ``others`` are options that libraries read, beside oslo.config and oslo.log.
     """
     libraries = unknown.of_libraries("oslo.config", "oslo.log")
     others = [*others, (None, conf.cli_opts), *libraries, *_of_nova(conf)]

@@ -88,7 +88,7 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def adopted(self, tried: Self) -> Iterator[None]:
-        """Take over the mutable options of one that was read anew, unless the body fails."""
+        """Take over the mutable options of one that was read again, unless the body fails."""
         before = self._mutable_ns or self._namespace
         self._take(tried._namespace)
         try:

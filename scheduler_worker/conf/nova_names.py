@@ -63,7 +63,7 @@ OPTIONS = {
     "api_database": _OF_DATABASES,
     "database": _OF_DATABASES,
 }
-"""Group -> names, for the groups that have options of ours, too."""
+"""Group -> names, for the groups that have options of the worker, too."""
 
 FORMER = {
     "query_placement_for_traits_in_extra_specs": "traits in extra specs are always required",
@@ -86,7 +86,7 @@ GROUPS = """
     vendordata_dynamic_auth vif_plug_linux_bridge_privileged vif_plug_ovs_privileged vmware vnc
     workarounds wsgi xenserver zvm
     """
-"""Groups that have none of ours."""
+"""Groups without options of the worker."""
 
 PREFIXES = ("oslo_", "os_")
-"""The groups of libraries begin so; those that we read are known by their own lists."""
+"""The groups of libraries begin so; groups that the worker reads are in lists of their own."""

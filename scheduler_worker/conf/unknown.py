@@ -21,7 +21,7 @@ _SHARED = " Nova reads this group, too: change it for all services at once"
 """A worker and its callers must declare the same kind of queue."""
 
 _REMOVED = {("nova_feed", "placement_refresh"): "hosts are read when they change"}
-"""Group and option that were ours -> why there is none."""
+"""Group and option that the worker had -> why there is none."""
 
 Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group; None is ``[DEFAULT]``."""
@@ -38,7 +38,9 @@ def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
 
 
 def unknown(conf: Configuration, ours: Listed, others: Listed) -> list[str]:
-    """A sentence for each option and group in the files that is neither ours nor of ``others``."""
+    """A sentence for each option and group in the files that neither the worker nor ``others``
+    have.
+    """
     reader = _Reader(ours, others)
     return [
         f"{path}: {sentence}"

@@ -28,7 +28,9 @@ class Moments(NamedTuple):
 
     @property
     def ahead_s(self) -> float:
-        """By how much the database's clock is ahead of ours at least; negative if behind."""
+        """By how much the database's clock is ahead of this machine's at least; negative if
+        behind.
+        """
         if self.database_s > self.after_s:
             return self.database_s - self.after_s
         # A database's clock may be read in whole seconds.

@@ -92,7 +92,7 @@ def open_nova(conf: Configuration, settings: Settings) -> ComputeApi | None:
 
 
 def nova_target(nova: ComputeApi) -> MigrationTarget:
-    """Nova as the one that migrates VMs."""
+    """Nova as the target of VM migrations."""
     from scheduler_worker.backends.nova.target import NovaTarget
 
     return NovaTarget(nova)
@@ -114,7 +114,7 @@ class FeedParts(NamedTuple):
     providers: ProviderFeed | None
     """None: Placement is not read."""
     looker: Looker | None
-    """Looks again for requests that no host passes."""
+    """Refreshes hosts for requests that no host passes."""
     freshness: RefreshBarrier | None
     """What decisions ask of the feed."""
     verifying: VerifyingPorts | None

@@ -43,7 +43,7 @@ def open_policy_schema(settings: PolicyStoreSettings) -> PolicySchema:
 def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
     """Open the policies' system of record, whose schema must be the newest.
 
-    A SQLite file is brought to it here, for it has one host; other databases by their operator.
+    A SQLite file has one host and is upgraded here; other databases by their operator.
 
     Raises:
         ConfigError: the connection cannot be used, or the schema is not the newest.
@@ -87,7 +87,7 @@ def build_administration(
     in_force: ClusterPolicies,
     clock: Clock,
 ) -> PolicyAdministration:
-    """The use cases of administrators on a store; ``pipelines`` are those of this moment."""
+    """The use cases of administrators on a store; ``pipelines`` are the present ones."""
     return PolicyAdministration(
         store,
         catalogue=lambda: pipelines().catalogue,

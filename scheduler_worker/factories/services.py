@@ -33,7 +33,7 @@ def build_services(
     worker: OneWorker | None = None,
     observer: Observer | None = None,
 ) -> UseCases:
-    """The services of one process; those of a worker have the ``worker``."""
+    """The services of one process; a worker's services have the ``worker``."""
 
     def clusters() -> list[str]:
         fleet.refresh_globals()

@@ -95,7 +95,7 @@ def _kept_in(log: DecisionLog, fleet: Fleet) -> KeptDecisions:
 
 
 def _open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) -> DecisionLog:
-    """Where records of decisions are kept: in the same place as the state, connected apart."""
+    """The store of decision records: in the same place as the state, connected apart."""
     if settings.url.startswith("memory:"):
         return MemoryDecisionLog(bounds, clock)
     return RedisDecisionLog(settings.url, prefix=settings.prefix, bounds=bounds)

@@ -29,7 +29,7 @@ POLICY_UNITS = (
     "scheduler_worker.policy_weights",
     "scheduler_worker.policy_balances",
 )
-"""Those of units that only policies name: the options mean by "all" units the groups above."""
+"""The groups of units that only policies name: the options mean by "all" units the groups above."""
 
 
 def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:

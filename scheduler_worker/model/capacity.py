@@ -13,7 +13,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 0
     """Hosts on which it runs out first."""
     full_hosts: int = 0
-    """Those of them that take no instance any more."""
+    """The hosts that take no instance any more."""
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The memory that may still be given to VMs."""
     num_vms: int = 0
     vms: tuple[VmLoad, ...] = ()
-    """Those that are known; there may be more."""
+    """The known VMs; there may be more."""
     shared_vcpus: int = 0
     """The vCPUs of all VMs that share its CPUs."""
     out_of_bounds_since_s: float | None = None
@@ -75,7 +75,7 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """All hosts of a cluster, also those that do not run."""
+    """All hosts of a cluster, also hosts that do not run."""
 
     hosts: tuple[HostLoad, ...] = ()
 
@@ -172,7 +172,7 @@ class BalancingSwitch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mode_in_force(switch: BalancingSwitch | None, policy_id: str, default: Mode) -> Mode:
-    """The mode of a cluster: the one that was set, if it holds, else the workers' default."""
+    """The mode of a cluster: as it was set, if that holds, else the workers' default."""
     return switch.mode if switch is not None and switch.applies(policy_id) else default
 
 
@@ -193,7 +193,7 @@ class ConsideredPower(PowerAction, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One look of a balance at its cluster."""
+    """One round of a balance."""
 
     at_s: float
     """By the store's clock."""
@@ -205,9 +205,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     nothing_because: str = ""
     """Why nothing is asked for; empty where a migration is, or would be."""
     considered: tuple[Considered, ...] = ()
-    """The proposals, the best one first, up to the one that was asked for."""
+    """The proposals, the best one first, up to the proposal that was requested."""
     power: tuple[ConsideredPower, ...] = ()
-    """The proposed power actions, up to the one that was asked for; mostly none."""
+    """The proposed power actions, up to the action that was requested; mostly none."""
     unprotected_hosts: tuple[str, ...] = ()
     """Those whose highly available VMs would not all find room on the others."""
     protection_checked_at_s: float = 0.0

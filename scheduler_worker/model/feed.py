@@ -116,10 +116,10 @@ Row = TypeVar("Row", bound=_Row)
 
 
 class Tail:
-    """Follows the changes of a table from one look to the next.
+    """Follows the changes of a table from one query to the next.
 
     The times of change are of several writers' clocks, in whole seconds, and a row shows only when
-    its transaction ends. So each look begins ``overlap_s`` before the latest change, until the
+    its transaction ends. So each query begins ``overlap_s`` before the latest change, until the
     source's clock is as far past that; and a row that was seen before is passed over only if it was
     looked at after its second was over. Missed is what a clock dates back by more than the overlap,
     and the second of two changes that two clocks date to the same second.

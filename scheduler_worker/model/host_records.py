@@ -6,7 +6,7 @@ GiB as their names say, times are seconds since the epoch.
 
 Several *sources* may report one host: its compute service, a collector of metrics, a script that
 sets traits. A report names its source, or none; a source's reports are ordered among themselves,
-and only those of the compute service are heartbeats.
+and only the compute service's reports are heartbeats.
 
 A host that sleeps sends no reports itself, so whoever manages its power reports that. What was
 reported holds until something else is: a host that was switched off is not one that has failed.
@@ -96,7 +96,7 @@ def source_of(fields: Mapping[str, object]) -> str:
     """The source of a report with these fields.
 
     A report without a source is the compute service's if it carries use, capacity, ``service`` or
-    ``updated_at``, as those of compute agents do, or nothing at all: a bare heartbeat.
+    ``updated_at``, as compute agents' reports do, or nothing at all: a bare heartbeat.
     """
     named = fields.get("source")
     if isinstance(named, str):
@@ -326,11 +326,11 @@ LONGEST_READING_S = 120.0
 def is_older_reading(
     reported: Iterable[ResourceProvider] | None, known: Iterable[ResourceProvider]
 ) -> bool:
-    """Whether providers were read before those that are known: by another worker, say.
+    """Whether providers were read before the known ones: by another worker, say.
 
     Times say when a reading began, and one that began earlier may have ended later. So generations
     decide where they differ: what was allocated between two readings may have no reservation any
-    more, and must not be forgotten. But a provider that was deleted and created anew begins again
+    more, and must not be forgotten. But a provider that was deleted and created again begins again
     at generation 0.
     """
     if reported is None:

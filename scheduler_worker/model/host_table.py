@@ -143,7 +143,7 @@ class HostTable(Hosts):
         self._former_uuids: dict[_Node, set[str]] = {}
         """Node -> uuids without a row that it has reservations under.
 
-        A node that is created anew gets another uuid. Reservations made meanwhile count on it all
+        A node that is created again gets another uuid. Reservations made meanwhile count on it all
         the same, until the worker that stores its report has carried them over.
         """
         self._reported: dict[str, Instances] = {}
@@ -247,7 +247,7 @@ class HostTable(Hosts):
         return Groups(self.derived(_GROUPS, of, "i4"), of.members)
 
     def marks(self) -> Marks:
-        """Where the lists of changed rows end now."""
+        """The present ends of the lists of changed rows."""
         return Marks(self._generation, len(self._changed_facts), len(self._changed_use))
 
     def touched_since(self, marks: Marks) -> tuple[set[int], set[int]] | None:
@@ -455,7 +455,7 @@ class HostTable(Hosts):
     def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:
         """The row of its host; None: there is none.
 
-        A node that was created anew has another uuid, and what is reserved under its former one.
+        A node that was created again has another uuid, and what is reserved under its former one.
         """
         row = self._row_of.get(reservation.host_uuid)
         if row is not None:
@@ -468,7 +468,7 @@ class HostTable(Hosts):
         return min(rows, default=("", None))[1]  # the same one, wherever rows move
 
     def consume(self, reservation: ClaimOrReservation) -> ClaimOrReservation | None:
-        """Take a claim or reservation from its host; returns the one of the same id it replaces.
+        """Take a claim or reservation from its host; returns what it replaces, of the same id.
 
         It may come before its host, and is taken when the host is put.
         """

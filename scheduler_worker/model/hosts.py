@@ -50,7 +50,7 @@ class Groups(NamedTuple):
 
 
 class Hosts:
-    """Hosts of one table, in columns: all of them, or those of a :meth:`take`."""
+    """Hosts of one table, in columns: all hosts, or a :meth:`take` of them."""
 
     now_s: float
     """The time of the decision: seconds of the store's clock."""

@@ -21,7 +21,7 @@ RESULTS: tuple[str, ...] = get_args(Result)
 
 
 class Position(NamedTuple):
-    """Where a record is among those of its scope: milliseconds since the epoch, when it was
+    """The position of a record in its scope: milliseconds since the epoch, when it was
     written, by the store's clock; then a number.
     """
 
@@ -131,7 +131,7 @@ class Waits(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
 
 
 class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """The rest. Filters and ranking are those of the last instance."""
+    """The rest. Filters and ranking are of the last instance."""
 
     spec: RequestSpec
     """As it was asked; without what secrets it has, and what workers add."""

@@ -84,7 +84,7 @@ class AskedMigration(AskedAction, frozen=True, kw_only=True):
     candidates: tuple[str, ...]
     """The hosts to choose from. The source is one: the VM may stay after all."""
     destination: str | None = None
-    """Where it goes, once it has begun."""
+    """The destination, once it has begun."""
 
     @property
     def subject(self) -> str:
@@ -116,7 +116,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State
     destination: str | None = None
-    """Where the VM goes, or is; None: unknown."""
+    """The host to which the VM goes, or on which it is; None: unknown."""
     why: str = ""
     """Of one that was refused or failed."""
 
@@ -140,7 +140,7 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
 
     @property
     def actions(self) -> Collection[Asked]:
-        """Those that are under way."""
+        """The actions under way."""
         raise NotImplementedError
 
     def find(self, action_id: str) -> Asked | None:

@@ -33,7 +33,7 @@ MAX_VALUE = 4096
 Parameters = Mapping[ParameterName, Annotated[str, Meta(max_length=MAX_VALUE)]]
 """Parameter name -> value, as text; the unit that declares the parameter gives it a type."""
 Position = Literal["first", "last", "none"]
-"""Where a filter is asked: before or after all filters without a position."""
+"""When a filter is asked: before or after all filters without a position."""
 
 
 class UnitUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -199,7 +199,7 @@ class TuningText(msgspec.Struct, frozen=True):
     name: str
     text: str
     file: str | None
-    """Where it is from; null: it was set over RPC or REST."""
+    """Its source; null: it was set over RPC or REST."""
 
 
 class TuningProblem(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ when to read use. Of two readings of the use, the higher one knows more allocati
 names its present generation; None says that there is none. Every write raises it by one, and one
 that holds nothing is gone.
 
-Where the providers of a host's own tree do not suffice, Placement is asked for *allocation
+If the providers of a host's own tree do not suffice, Placement is asked for *allocation
 candidates*: what a host may take from which providers for one request. A *sharing provider* (trait
 ``MISC_SHARES_VIA_AGGREGATE``), such as a pool of disk, gives to all trees that are in one of its
 aggregates.
@@ -90,7 +90,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
     usages: dict[ResourceClass, Size] = {}
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
-    """Uuids of the aggregates it is in, beside those of its host."""
+    """Uuids of the aggregates it is in, beside its host's aggregates."""
     consumers: Annotated[tuple[Uuid, ...], Meta(max_length=MAX_CONSUMERS)] | None = None
     """The instances and migrations whose amounts make up ``usages``; None: not known."""
     read_at_s: Annotated[float, Meta(ge=0.0)] = 0.0

@@ -1,4 +1,4 @@
-"""Rehearsals: what is asked, how far one is, and what came of it. Values only."""
+"""Simulations: what is asked, the progress, and the result. Values only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 import msgspec
 
 Change = Literal["same", "moved", "refused", "placed"]
-"""What a decision is in a rehearsal, compared with what it was."""
+"""What a decision is in a simulation, compared with what it was."""
 RehearsalState = Literal["reading", "deciding", "done", "failed", "cancelled"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rehearsal is about."""
+    """What a simulation is about."""
 
     since_s: float
     until_s: float
@@ -27,7 +27,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RehearsalProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose rehearsal it is, and how far it is."""
+    """Whose simulation it is, and how far it is."""
 
     id: str
     user: str
@@ -42,7 +42,7 @@ class RehearsalProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RehearsalRecord(RehearsalProgress, frozen=True, kw_only=True):
-    """A rehearsal as it is stored."""
+    """A simulation as it is stored."""
 
     begun_at_s: float
     """By the store's clock."""
@@ -80,11 +80,11 @@ class Packing(msgspec.Struct, frozen=True, kw_only=True):
     unused: int
     """Hosts on which no memory is used."""
     use: dict[str, UseSpread]
-    """Of ``vcpus``, ``memory_mb`` and ``disk_mb``; those that no host limits are left out."""
+    """Of ``vcpus``, ``memory_mb`` and ``disk_mb``; a resource that no host limits is left out."""
 
 
 class BeforeAfter(msgspec.Struct, frozen=True):
-    """A number of decisions, as they were made and as they were rehearsed."""
+    """A number of decisions, as they were made, and in the simulation."""
 
     before: int
     after: int
@@ -117,7 +117,7 @@ class RehearsalSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     rehearsed: int
     left_out: dict[str, int]
-    """Why decisions were not rehearsed -> how many."""
+    """Why decisions were left out -> how many."""
     placed: BeforeAfter
     refused: BeforeAfter
     counts: dict[Change, int]

@@ -151,7 +151,7 @@ class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Where the request has to go. ``cell`` is a cell mapping; its URLs contain passwords."""
+    """The destination of the request. ``cell`` is a cell mapping; its URLs contain passwords."""
 
     host: str | None = None
     node: str | None = None

@@ -84,7 +84,7 @@ class NUMAUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     cpus: int = 0
     """How many vCPUs it runs on shared CPUs."""
     pinned: tuple[int, ...] = ()
-    """Numbers of the host CPUs it has for itself: those of pinned vCPUs and emulator threads and,
+    """Numbers of the host CPUs it has for itself: of pinned vCPUs, of emulator threads and,
     with thread policy ``isolate``, their idle siblings."""
     page_kb: int | None = None
     """The size of its pages; None: the host reports no pages."""

@@ -106,8 +106,8 @@ class VirtualMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     cpu_passthrough: bool = False
     """Whether it sees the host's own CPU."""
     cpu_flags: tuple[Name, ...] = ()
-    """Flags of its CPU model, or those that a passthrough VM was started with; empty: any CPU of
-    the cluster will do."""
+    """Flags of its CPU model, or the flags that a passthrough VM was started with; empty: any CPU
+    of the cluster will do."""
     machine_type: Name | None = None
     compatibility_version: Name | None = None
     """A version of its own; None: the cluster's."""

@@ -97,9 +97,9 @@ class Lately(msgspec.Struct, frozen=True, kw_only=True):
     placed: int = 0
     """Requests for destinations that got hosts."""
     refused: int = 0
-    """Those that no host could take."""
+    """Requests that no host could take."""
     failed: int = 0
-    """Those that ended in another error."""
+    """Requests that ended in another error."""
     durations: Spread = Spread()
     """Of requests for destinations, from their beginning to their end."""
     errors: Mapping[str, int] = {}
@@ -110,7 +110,7 @@ class Lately(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holds(msgspec.Struct, frozen=True, kw_only=True):
-    """What other workers do not have meanwhile: names of clusters, and the turn of the feed."""
+    """What other workers do not have meanwhile: names of clusters, and the feed."""
 
     leases: tuple[str, ...] = ()
     feed: bool = False
@@ -130,7 +130,7 @@ class ClusterLine(msgspec.Struct, frozen=True, kw_only=True):
     """The queue of a cluster, and its lock."""
 
     in_line: int = 0
-    """Requests that wait for their turn or for the cluster's lock, or are being decided."""
+    """Requests that wait in the queue or for the cluster's lock, or are being decided."""
     oldest_s: float = 0.0
     """For how long the first of them has waited."""
     waiting_for_pending: int = 0

@@ -54,7 +54,7 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests are traced with OpenTelemetry: how long each waited, was decided, reserved
     and claimed. Needs: pip install 'scheduler_worker[tracing]'."""
     endpoint: Annotated[str, Opt()] = "http://127.0.0.1:4318/v1/traces"
-    """URL of a collector that takes OTLP over HTTP. Headers and certificates are those of
+    """URL of a collector that takes OTLP over HTTP. Headers and certificates come from
     OpenTelemetry's variables, such as OTEL_EXPORTER_OTLP_HEADERS."""
     ratio: Annotated[float, Opt(min=0, max=1)] = 1.0
     """Share of the requests that are traced. One whose caller sends its trace along (a field

@@ -76,7 +76,7 @@ class Tracing(Periodic):
         self._count = count
         self._waiting: deque[_Left] = deque()
         self._unanswered: dict[str, _Left] = {}
-        """By the ids of requests; those that wait."""
+        """The waiting requests, by their ids."""
         self._said_at_s = -_SAY_AGAIN_S
 
     def stop(self) -> None:

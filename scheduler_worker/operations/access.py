@@ -38,7 +38,9 @@ class Access:
         )
 
     def _held(self, caller: Caller, action: Right) -> str:
-        """Where the caller has the right; the answer names no other cluster, unlike the audit."""
+        """The clusters for which the caller has the right; the answer names no other cluster,
+        unlike the audit.
+        """
         own = {grant.cluster for grant in caller.grants if grant.cluster is not None}
         held = sorted(each for each in own if self._rights.may(caller, action, [each]))
         return f", except in {listed(held)}" if held else ""

@@ -43,10 +43,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which entries are listed."""
 
-    user: Annotated[str | None, Meta(description="Only those of this user.")] = None
-    action: Annotated[str | None, Meta(description="Only those of this action.")] = None
+    user: Annotated[str | None, Meta(description="Only entries of this user.")] = None
+    action: Annotated[str | None, Meta(description="Only entries of this action.")] = None
     resource: Annotated[str | None, Meta(description="Only those about this.")] = None
-    result: Annotated[AuditResult | None, Meta(description="Only those that ended so.")] = None
+    result: Annotated[AuditResult | None, Meta(description="Only actions that ended so.")] = None
     since: Annotated[Moment | None, Meta(description="Those from this time on.")] = None
     until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
 

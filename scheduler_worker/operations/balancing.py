@@ -36,7 +36,7 @@ class BalancingMode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BalancingRound(msgspec.Struct, frozen=True, kw_only=True):
-    """One look of a balance at its cluster; `considered` has the best proposal first.
+    """One round of a balance; `considered` has the best proposal first.
 
     The highly available VMs of `unprotected_hosts` would not all find room on the others.
     """
@@ -64,7 +64,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigrationUnderWay(UnderWay, frozen=True, kw_only=True):
-    """A migration. `candidates` are the hosts to choose from, `destination` the one that it is."""
+    """A migration. `candidates` are the hosts to choose from, `destination` the chosen one."""
 
     vm: str
     source: str

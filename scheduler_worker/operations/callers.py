@@ -25,7 +25,7 @@ class Caller(NamedTuple):
     name: str
     grants: tuple[Grant, ...]
     address: str
-    """Where the request comes from; the audit names it."""
+    """The source of the request; the audit names it."""
     scope: Mapping[str, Any] = {}
     """What the rules see of a token of another service, in place of the grants."""
 

@@ -111,7 +111,7 @@ def list_clusters(call: Call, query: PageQuery) -> Page[ListedCluster]:
 def get_cluster(call: Call, wanted: ClusterName) -> ClusterDetails:
     """Show a cluster: its hosts by state, what they have, and its policy.
 
-    Resources are those of its hosts: in all, used by their own reports, and reserved beside that.
+    Resources are sums over its hosts: the total, the reported use, and reservations beside that.
     """
     name, services = wanted.name, call.services
     if name not in services.clusters():

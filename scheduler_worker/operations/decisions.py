@@ -81,11 +81,11 @@ class StoredDecision(msgspec.Struct, frozen=True, kw_only=True):
 class DecisionsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which decisions are listed."""
 
-    cluster: Annotated[str | None, Meta(description="Only those of this cluster.")] = None
-    instance: Annotated[str | None, Meta(description="Only those of this instance.")] = None
-    project: Annotated[str | None, Meta(description="Only those of this project.")] = None
-    result: Annotated[Result | None, Meta(description="Only those that ended so.")] = None
-    host: Annotated[str | None, Meta(description="Only those that chose this host.")] = None
+    cluster: Annotated[str | None, Meta(description="Only decisions of this cluster.")] = None
+    instance: Annotated[str | None, Meta(description="Only decisions of this instance.")] = None
+    project: Annotated[str | None, Meta(description="Only decisions of this project.")] = None
+    result: Annotated[Result | None, Meta(description="Only decisions that ended so.")] = None
+    host: Annotated[str | None, Meta(description="Only decisions that chose this host.")] = None
     since: Annotated[Moment | None, Meta(description="Those from this time on.")] = None
     until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
 
@@ -138,7 +138,7 @@ def get_decision(call: Call, wanted: OneDecision) -> DecisionView:
     """Show a decision: why in one sentence, its request, filters, ranking and waits."""
     found = _found(_kept(call), wanted.id)
     if found is None or found.details is None:
-        raise NotFound("kept decision", wanted.id)
+        raise NotFound("recorded decision", wanted.id)
     details = found.details
     same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
     return DecisionView(
@@ -156,7 +156,7 @@ def get_decision(call: Call, wanted: OneDecision) -> DecisionView:
 
 @operation("GET", None)
 def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecision]:
-    """List decisions as they are stored, for rehearsals elsewhere."""
+    """List decisions as they are stored, for simulations elsewhere."""
     kept = _kept(call)
     found = kept.page(_query(query), query.limit)
     details = kept.stored_details([decision.id for decision in found.decisions])

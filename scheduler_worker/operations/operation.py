@@ -6,7 +6,7 @@
     def list_reservations(call: Call, query: ReservationQuery) -> Page[Reservation]:
         \"\"\"List the live reservations.\"\"\"
 
-Its name, parameters, answer and description are those of the function. No edge names a resource,
+Its name, parameters, answer and description come from the function. No edge names a resource,
 and a resource knows no edge: what belongs to HTTP alone is in ``api/bind.py``.
 """
 
@@ -52,7 +52,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     limit: Annotated[int, Meta(ge=1, le=1000, description="Items of a page at most.")] = 100
     marker: Annotated[
-        str | None, Meta(description="Where the page begins: `next` of the page before it.")
+        str | None, Meta(description="The beginning of the page: `next` of the page before it.")
     ] = None
 
 

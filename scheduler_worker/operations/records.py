@@ -1,4 +1,4 @@
-"""Records of the shared state, for rehearsals elsewhere."""
+"""Records of the shared state, for simulations elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Which records are read."""
 
     cluster: Annotated[
-        str | None, Meta(description="Those of this cluster; else those that belong to none.")
+        str | None, Meta(description="Records of this cluster; else records of no cluster.")
     ] = None
     marker: Annotated[str | None, Meta(description="The `next` of the page before.")] = None
     limit: Annotated[int, Meta(ge=1, le=1000, description="Records of a page at most.")] = 1000
@@ -23,7 +23,7 @@ class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @operation("GET", None)
 def list_records(call: Call, query: RecordsQuery) -> RecordsPage:
-    """List records of a cluster, or those that belong to none, by their keys."""
+    """List records of a cluster, or records of no cluster, by their keys."""
     from scheduler_worker.service.simulation.copies import page_of
 
     fleet = call.services.fleet

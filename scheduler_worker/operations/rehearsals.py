@@ -1,4 +1,4 @@
-"""Rehearsals: what kept decisions would be under another policy, or on other hosts."""
+"""Simulations: what recorded decisions would be under another policy, or on other hosts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     until: Moment | None = None
     """Those before this time; null: all until now."""
     cluster: str | None = None
-    """Only those of this cluster, which `policy` is tried in; null: of all, and in all."""
+    """Only decisions of this cluster, in which `policy` is tried; null: of all clusters."""
     project: str | None = None
     policy: PolicyText | None = None
     """The policy that is tried, stored or not; null: those in force."""
@@ -57,7 +57,7 @@ class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class RehearsalOutline(RehearsalProgress, frozen=True, kw_only=True):
-    """A rehearsal, and how far it is."""
+    """A simulation, and how far it is."""
 
     begun_at: datetime
     since: datetime
@@ -72,7 +72,7 @@ class RehearsalOutline(RehearsalProgress, frozen=True, kw_only=True):
 
 
 class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
-    """A rehearsal with its result; null: it has none, or not yet."""
+    """A simulation with its result; null: it has none, or not yet."""
 
     result: RehearsalSummary | None
 
@@ -81,14 +81,14 @@ AnyOutline = TypeVar("AnyOutline", bound=RehearsalOutline)
 
 
 class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A rehearsal."""
+    """A simulation."""
 
-    id: Annotated[str, Meta(description="The id of a rehearsal.")]
+    id: Annotated[str, Meta(description="The id of a simulation.")]
 
 
 @operation("GET", "/rehearsals", home="store")
 def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
-    """List the rehearsals of the last day, the latest first."""
+    """List the simulations of the last day, the latest first."""
     found = call.store.rehearsals.records.all()
     ids = [each.id for each in found]
     begin = ids.index(query.marker) + 1 if query.marker in ids else 0
@@ -100,7 +100,7 @@ def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
 
 @operation("POST", "/rehearsals", home="store", right=Right.REHEARSE, status=HTTPStatus.ACCEPTED)
 def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
-    """Begin to decide kept decisions again; ask for the rehearsal until it is done."""
+    """Begin to decide recorded decisions again; ask for the simulation until it is done."""
     from scheduler_worker import codec
 
     policy = None
@@ -118,14 +118,14 @@ def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
 
 @operation("GET", "/rehearsals/{id}", home="store")
 def get_rehearsal(call: Call, wanted: OneRehearsal) -> RehearsalResult:
-    """Show a rehearsal: how far it is, and its result."""
+    """Show a simulation: how far it is, and its result."""
     record, result = _found(call, wanted.id)
     return _outline(RehearsalResult, record, result=result)
 
 
 @operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
 def remove_rehearsal(call: Call, wanted: OneRehearsal) -> None:
-    """Cancel a rehearsal that runs, or forget one that has ended."""
+    """Cancel a simulation that runs, or forget one that has ended."""
     _found(call, wanted.id)
     call.store.rehearsals.end(wanted.id, call.caller.name)
 
@@ -133,7 +133,7 @@ def remove_rehearsal(call: Call, wanted: OneRehearsal) -> None:
 def _found(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
     found = call.store.rehearsals.records.find(id)
     if found is None:
-        raise NotFound("rehearsal", id)
+        raise NotFound("simulation", id)
     return found
 
 

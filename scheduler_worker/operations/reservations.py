@@ -34,11 +34,11 @@ class ReservationView(ForInstance, frozen=True, kw_only=True):
 class ReservationQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which reservations are listed."""
 
-    cluster: Annotated[str | None, Meta(description="Only those of this cluster.")] = None
+    cluster: Annotated[str | None, Meta(description="Only reservations of this cluster.")] = None
     host: Annotated[
         str | None, Meta(description="Only those on this host: name, node name or uuid.")
     ] = None
-    instance: Annotated[str | None, Meta(description="Only those of this instance.")] = None
+    instance: Annotated[str | None, Meta(description="Only reservations of this instance.")] = None
 
 
 class OneReservation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -101,7 +101,7 @@ class Rights:
 
 
 def _enforcer(policy_file: Path | None) -> policy.Enforcer:
-    """The default rules, and those of the file. Raises ConfigError."""
+    """The default rules, and the rules of the file. Raises ConfigError."""
     conf = cfg.ConfigOpts()
     conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
     # A path without a file means: the default rules alone.
@@ -121,7 +121,7 @@ def _enforcer(policy_file: Path | None) -> policy.Enforcer:
 
 
 def _held(caller: Caller) -> Iterator[dict[str, Any]]:
-    """The credentials of a caller: those of each role, in its scope, or those of a token."""
+    """The credentials of a caller: for each role, in its scope, or of a token."""
     if caller.scope:
         yield dict(caller.scope)
     for grant in caller.grants:

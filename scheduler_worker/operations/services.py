@@ -45,7 +45,7 @@ class OneWorker(Protocol):
 
 
 class RehearsalRunner(Protocol):
-    """Starts rehearsals and ends them; see :mod:`scheduler_worker.api_process.rehearsals`."""
+    """Starts simulations and ends them; see :mod:`scheduler_worker.api_process.rehearsals`."""
 
     @property
     def records(self) -> RehearsalRecords: ...
@@ -58,7 +58,7 @@ class RehearsalRunner(Protocol):
 
 
 class StoreUseCases(NamedTuple):
-    """Those of an API process, which has the SQL store."""
+    """The services of an API process, which has the SQL store."""
 
     administration: PolicyAdministration
     rehearsals: RehearsalRunner

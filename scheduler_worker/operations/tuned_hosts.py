@@ -45,7 +45,7 @@ class TunedHostView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TunedOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The value that an output was last set to. `rules` are those that voted for it.
+    """The value that an output was last set to. `rules` are the rules that voted for it.
 
     An older release has not kept the rules: there are none then, and `set_at` is null.
     """

@@ -1,4 +1,4 @@
-"""Tuning policies: those of the operator's files, and those that were set, which take precedence.
+"""Tuning policies: from the operator's files, or set over the API, which takes precedence.
 
 A policy that was set is in force in all workers; withdrawing it puts the file's in force again.
 """

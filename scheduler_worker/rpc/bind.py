@@ -25,7 +25,8 @@ class Callers:
     def __init__(self, role: Role | None, roles: Mapping[str, Role]) -> None:
         """``role`` is that of a context without roles, None: it may do nothing.
 
-        ``roles`` are ours by those of Keystone, which the contexts of OpenStack's services have.
+        ``roles`` maps Keystone's roles, which contexts of OpenStack's services have, to the
+        worker's.
         """
         self._role = role
         self._roles = roles
@@ -44,7 +45,7 @@ class Callers:
 def endpoint(
     operations: Iterable[Operation[Any, Any]], services: UseCases, access: Access, callers: Callers
 ) -> Endpoint:
-    """The operations that a worker serves; those of one worker never block."""
+    """The operations that a worker serves; operations of one worker never block."""
     found = [each for each in operations if each.home != "store"]
 
     def method(operation: Operation[Any, Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     project_id: str | None = None
     roles: tuple[str, ...] = ()
-    """Those of the caller in Keystone, as it says itself."""
+    """The caller's roles in Keystone, as it says itself."""
     is_admin: bool = False
     message_id: str | None = None
     """The message's own id, the same in every replica that a fanout reaches."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from oslo_config import cfg
 
 TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 16
-"""Where Nova's clients send requests, and how many of them a worker works on at a time."""
+"""The topic to which Nova's clients send requests, and how many of them a worker works on at a
+time."""
 EMBEDDED_URL = "local:/"
 """The bus inside this process, where no other is configured."""
 DEFAULTS = {"transport_url": EMBEDDED_URL, "control_exchange": EXCHANGE}

@@ -37,7 +37,7 @@ _NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
 """Results with which the method's name is no label, since a caller can make up any."""
 
 Translate = Callable[[Exception, str | None], WireError]
-"""Turns a handler's exception into its wire form, given the id of the request."""
+"""Makes a handler's exception its wire form, given the id of the request."""
 
 
 TRACEPARENT = "traceparent"

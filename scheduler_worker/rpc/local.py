@@ -125,7 +125,7 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             heartbeat_s = time.monotonic()
 
     def opener(self, names: QueueNames) -> Open:
-        """Open the connection of a server of ours."""
+        """Open the connection of a queue server."""
         return partial(LocalConnection, self._bus, names)
 
     def listen(self, *_arguments: Any, **_options: Any) -> None:

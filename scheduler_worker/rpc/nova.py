@@ -31,7 +31,7 @@ class NovaEndpoint:
     """Serves an unmodified Nova client.
 
     With ``feeder``, hosts, instances and aggregates come from Nova's databases. Casts about them
-    are then hints to look there: some name a host where the instance no longer is.
+    are then hints to read there: some name a host that the instance has left.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class TakingOver(Periodic):
         self._unready = unready
 
     def run_due(self) -> float:
-        """Look whether it is time; returns the seconds until the next look."""
+        """Check whether it is time; returns the seconds until the next check."""
         try:
             if self._unready() is not None:
                 return _LOOK_S

@@ -340,7 +340,7 @@ _PING = Endpoint(None, "1.0", {"oslo_rpc_server_ping": lambda _context, **_argum
 class _RemoteModules:
     """The modules whose errors a client rebuilds; remembers which one was looked up last.
 
-    A RemoteError has lost the module of the error, but oslo.messaging has looked it up here, in
+    A RemoteError has lost the module of the error, but oslo.messaging has imported it here, in
     the thread that gets the error.
     """
 

@@ -96,7 +96,7 @@ def _of_nova(error: Exception, message: str) -> WireError | None:
 
 
 def from_wire(module: str, class_name: str, message: str) -> SchedulerWorkerError:
-    """Decode a failure reply; an error that is not ours becomes an InternalError."""
+    """Decode a failure reply; an error of another module becomes an InternalError."""
     module, class_name = module.removesuffix("_Remote"), class_name.removesuffix("_Remote")
     rebuild = _REBUILT.get((module, class_name))
     return rebuild(message) if rebuild else InternalError(f"{class_name}: {message}")

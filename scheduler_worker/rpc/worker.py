@@ -33,7 +33,7 @@ _MOST_REASON = 1000
 
 
 class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the answer to a cast goes."""
+    """The destination of the answer to a cast."""
 
     topic: str
     exchange: str | None = None

@@ -31,7 +31,7 @@ when the instance was a consumer and is none any more: its build failed, or it w
 An *announced* instance (or a confirmed one) is complete: use that was measured later includes it.
 
 A build or a move may be slower than reservations last. So each report that lists an instance with
-which something is under way, and does not absorb its reservation, makes that last anew.
+which something is under way, and does not absorb its reservation, makes the reservation last again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def other_use(use: ReportedUse, instances: Facts, reserved: Container[str]) -> R
 
 
 def remembering(instances: Facts, known: Facts) -> Facts:
-    """The instances with new facts, and with what is remembered of those that were known."""
+    """The instances with new facts, and with what is remembered of known ones."""
     return {
         uuid: {**facts, TAKES: known[uuid][TAKES]} if TAKES in known.get(uuid, ()) else facts
         for uuid, facts in instances.items()

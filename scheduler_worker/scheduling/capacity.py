@@ -7,7 +7,7 @@ not depend on each other then, so each is counted by itself, in one of two ways:
   instances, so that ratios, reserved amounts, units, steps and limits count as they do in a
   decision. One that refuses a host after n instances is taken to refuse it after more than n, too.
 * What an instance takes of a host's NUMA cells, of its devices and of its providers depends on
-  those before it. Where these decide, or a unit does not say what it reads, copies of the hosts are
+  those before it. If these decide, or a unit does not say what it reads, copies of the hosts are
   filled, with the claims that decisions would make, until a filter refuses. Hosts that are alike in
   all that these filters read are filled once.
 """
@@ -74,7 +74,7 @@ def taken_in_columns(
 class HostsAfter(HostSubset):
     """The hosts of a table after ``placed`` more instances on each.
 
-    Filters that read columns can be asked about it; those that look at single hosts, or at cells,
+    Filters that read columns can be asked about it; filters of single hosts, or of cells,
     devices and providers that the instances take from, get :class:`NotInColumns`.
     """
 
@@ -435,7 +435,7 @@ def _sum(room: HostRoom, rows: Mask) -> int | None:
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> str | None:
-    """The name with the highest count, of those that limit anything; the first among equals."""
+    """The limiting name with the highest count; the first among equals."""
     found = [count for count in counts if count[0] != NOTHING]
     return max(found, key=lambda each: each[1])[0] if found else None
 

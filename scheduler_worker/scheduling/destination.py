@@ -15,7 +15,7 @@ LABEL = "requested destination"
 
 
 class RequestedDestination(Filter):
-    """Passes the hosts that the request names, if it names any, less those that it ignores, and
+    """Passes the hosts that the request names, if it names any, less the hosts that it ignores, and
     less one that is about to be put into maintenance.
 
     Reads: names and cell of the host; destination, ignored, only and forced hosts of the request.

@@ -5,10 +5,10 @@ an administrator wants to move, must still find one. It is asked on what reports
 reservations say of VMs: sizes, project, and what a host report has under ``needs``. What only the
 request for a VM has said (server groups, traits, images) is not known any more.
 
-VMs are many and alike, so what can be shared is asked once for each kind of VM. A filter of ours
-that is not of one request treats all hosts alike on which the VM does not run, so its answer holds
-for the VMs of all of them. One that compares the VM's host with others is asked about all hosts of
-the kind at once, for a few others. Only where these leave a doubt all filters are asked.
+VMs are many and alike, so what can be shared is asked once for each kind of VM. A filter of the
+worker that is not of one request treats all hosts alike on which the VM does not run, so its answer
+holds for the VMs of all of them. One that compares the VM's host with others is asked about all
+hosts of the kind at once, for a few others. Only where these leave a doubt all filters are asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter
 
 _ELSEWHERE = ""
-"""Where a VM runs that runs on no host of the table."""
+"""The row of a VM that runs on no host of the table."""
 _FEW = 4
 """Hosts that are compared with all VMs' own: one of them will do for nearly every VM."""
 

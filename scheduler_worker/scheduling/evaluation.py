@@ -113,7 +113,7 @@ class FilterResults:
         return left
 
     def update_expiry(self, hosts: Hosts, spec: RequestSpec) -> None:
-        """Shorten the validity for hosts whose results expire earlier than those of the others."""
+        """Shorten the validity for hosts whose results expire earlier than other hosts'."""
         ends_s = (unit.lasts_until_s(hosts, spec) for unit in self._filters)
         self.valid_until_s = min([self.valid_until_s, *ends_s])
 
@@ -326,7 +326,7 @@ class Evaluation:
         """The scales of the request's own weights, where it is."""
         self._marks = hosts.marks()
         self.size = results.size
-        """Bytes of its arrays, of those of the weights once they are weighed."""
+        """Bytes of its arrays, the weights' included once they are weighed."""
         self.selections: dict[int, Selection] = {}
         """Hosts of this class that were selected, by row; a host that reports is forgotten."""
         self.is_of_later_instance = False

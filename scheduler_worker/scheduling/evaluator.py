@@ -1,6 +1,6 @@
 """Evaluates the hosts for a request: from the evaluation cache where possible, else afresh.
 
-A table keeps one :class:`~.evaluation.Evaluation` for each *equivalence class* of requests, those
+A table keeps one :class:`~.evaluation.Evaluation` for each *equivalence class* of requests,
 of which all units read the same. A request takes that of its class, brought up to date, and narrows
 it by what is of this request alone. Asking every unit what it reads of a request costs more than
 updating the few hosts that changed since the last request of its class, so the class is remembered
@@ -40,7 +40,7 @@ class EquivalenceClass:
         self.applying = applying
         """The units that look at something the request asks for."""
         self.undeclared = undeclared
-        """Those of them that do not declare what they read: their answers cannot be kept."""
+        """The units among them that do not declare what they read: their answers cannot be kept."""
 
 
 class EquivalenceClasses:

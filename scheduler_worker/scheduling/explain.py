@@ -30,8 +30,8 @@ _AMOUNTS = {each.resource_class: each for each in (CPUS, MEMORY, DISK)}
 def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:
     """The nearest host of a request that no host passes; None: there are no hosts.
 
-    ``filters`` are those that the request concerns. Each is asked about every host, but for units
-    of others that do not say what they read, since these may be slow: they count as passed. A
+    ``filters`` are the filters that the request concerns. Each is asked about every host, but for
+    units of others that do not say what they read, since these may be slow: they count as passed. A
     shortage counts as a share of what the host would have to have beside what it has.
     """
     asked = [unit for unit in filters if unit.is_internal() or unit.declares_reads()]
@@ -73,7 +73,7 @@ def explain(
 ) -> Diagnosis:
     """Explains the decision for the first instance; nothing is consumed.
 
-    ``only`` names the hosts to report. At most ``limit`` verdicts are returned: those of hosts that
+    ``only`` names the hosts to report. At most ``limit`` verdicts are returned: of the hosts that
     passed, best first, then the others.
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None

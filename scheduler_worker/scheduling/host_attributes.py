@@ -1,8 +1,8 @@
 """The attributes of a host that extra specs and queries may name, and paths into them.
 
 They are Nova's ``HostState`` attributes, of the same types: extra specs are compared with the text
-of a value, queries with the value. :data:`CONSUMED` are those that reservations change, which no
-derived column may depend on.
+of a value, queries with the value. :data:`CONSUMED` are attributes that reservations change, which
+no derived column may depend on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The operator's options of placement, under Nova's names.
 
-Units declare their own parameters, those that are options included (``plugin.py``); nothing here
+Units declare their own parameters, options included (``plugin.py``); nothing here
 reads a configuration file. ``DEFAULT_FILTERS`` are not Nova's: without Placement, filters of the
 worker's own decide capacity and zones.
 """
@@ -109,4 +109,4 @@ class Multipliers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MULTIPLIERS = Multipliers()
-"""Those of weights that no option changes."""
+"""The factors of weights that no option changes."""

@@ -162,7 +162,7 @@ class FilterHints(UnitHints):
 
     leaves_limits: ClassVar[bool] = False
     """Whether its row method, in Nova's signature, may leave limits on hosts; set for each class.
-    Those of the worker have :meth:`limits`."""
+    Filters of the worker have :meth:`limits`."""
 
     runs_on_forced_hosts: ClassVar[bool] = False
     """True for a filter that forced hosts do not bypass; diagnoses name it only where it
@@ -228,8 +228,8 @@ class Filter(FilterHints, Unit):
 class Weigher(Unit):
     """Gives each host a raw score, higher is better. Override ``weigh`` or ``weigh_host``.
 
-    A raw score is of one host, whatever the others are. The policy's selector turns raw scores into
-    comparable ones (Nova's normalises them to 0..1 over the hosts that are left) and adds them,
+    A raw score is of one host, whatever the others are. The policy's selector makes raw scores
+    comparable (Nova's normalises them to 0..1 over the hosts that are left) and adds them,
     multiplied. A score that is no finite number counts as 0.
 
     A weight that itself compares the hosts that are left also overrides ``rescaled``.
@@ -263,7 +263,8 @@ class Weigher(Unit):
         return float(self.weigh(only(host_state), weight_properties)[0])
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        """What raw scores count beside those of the other hosts that are left; by default the same.
+        """What raw scores count beside the scores of the other hosts that are left; by default the
+        same.
 
         ``low`` and ``high`` are the ends of the raw scores of all hosts that are left. NaN is no
         end, unless all are NaN. Each result must follow from its raw score and both ends, and from

@@ -7,8 +7,8 @@ constraints loses little by waiting. The priority is
 
     1 / (1 + instances * size + constraints / 4)
 
-where the reference flavor has size 1 and each constraint on the host counts 1. It is at most 1 and
-never 0.
+in which the reference flavor has size 1 and each constraint on the host counts 1. It is at most 1
+and never 0.
 """
 
 from __future__ import annotations

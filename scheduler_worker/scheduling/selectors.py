@@ -1,4 +1,4 @@
-"""Selectors turn the scores of a policy's weights into an order of hosts, best first.
+"""Selectors order hosts by the scores of a policy's weights, best first.
 
 A selector is a unit: a policy names one. Each adds up, for each host, the factor of each weight
 times its score; they differ in what a score is. No more hosts are sorted than are read.
@@ -66,7 +66,7 @@ class Ranking:
             chosen = self._head.pop(rng.randrange(min(subset, len(self._head))))
             self._head.insert(0, chosen)
         self._left: Values | None = None
-        """The totals of those that are not in ``_head``; None: it has only those it began with."""
+        """The totals of hosts that are not in ``_head``; None: it has only its first hosts."""
 
     def _shuffled_ties(self, rng: RandomSource) -> list[int]:
         ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
@@ -133,7 +133,9 @@ class ChoiceParameters(msgspec.Struct, frozen=True):
 
 
 class Selector(Unit):
-    """Turns raw scores into scores that can be added, and the totals into a :class:`Ranking`."""
+    """Makes raw scores comparable, so that they can be added, and the totals into a
+    :class:`Ranking`.
+    """
 
     parameters_type: ClassVar[type[msgspec.Struct]] = ChoiceParameters
     scale: ClassVar[type[Scale]]

@@ -53,11 +53,11 @@ def placement(
     *,
     best: str | None = None,
 ) -> str:
-    """Why a host was chosen of those that pass.
+    """Why a host was chosen of the hosts that pass.
 
     ``shares`` is of each weigher its name, what it gives the host, and what it gives the next one:
-    named are those that put it before that. ``best`` is the host of the highest weight, if it is
-    another.
+    it names the weighers that put it before that. ``best`` is the host of the highest weight, if it
+    is another.
     """
     if passing == 1:
         return f"Host {host}: the only one of {_hosts(hosts)} that passes."

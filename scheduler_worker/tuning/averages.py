@@ -57,7 +57,7 @@ class MovingAverages(NamedTuple):
     ) -> dict[Entity, Windows]:
         """Add the averages to the property objects of a host's sample, in place.
 
-        Returns the windows of the sample's entities; those of others are not carried over. Only a
+        Returns the windows of the sample's entities; windows of other entities are dropped. Only a
         new report (``is_new``) is appended to its window. An average that the sample has already
         is kept.
         """

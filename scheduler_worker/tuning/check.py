@@ -98,7 +98,7 @@ def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
     """Return the program of all policies together.
 
     Raises:
-        TuningPolicyError: with all issues, those that ``issues`` held already included.
+        TuningPolicyError: with all issues, including what ``issues`` held before.
     """
     plans: dict[Scope, TuningPlan] = {}
     for scope in Scope:

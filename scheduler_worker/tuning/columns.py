@@ -131,7 +131,7 @@ def _is_text(given: Column) -> Bools:
 
 
 def _checked(values: Floats, step: int, *faults: FaultCodes | None) -> Column:
-    """Return a column of results; those that are infinite or NaN become faults."""
+    """Return a column of results; infinite values and NaN become faults."""
     finite = np.isfinite(values)
     if finite.all():
         return Column(values, first(*faults))

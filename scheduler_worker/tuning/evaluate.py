@@ -46,7 +46,7 @@ class Cycle(msgspec.Struct, frozen=True):
     """The outcome of one evaluation."""
 
     changes: dict[Entity, dict[str, float]]
-    """The outputs to set; those that keep their values have no entry."""
+    """The outputs to set; outputs that keep their values have no entry."""
     changed_by: dict[Entity, dict[str, tuple[str, ...]]]
     """For each of the changes the ids of the rules that voted."""
     diagnostics: list[Diagnostic]

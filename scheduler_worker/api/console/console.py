@@ -193,7 +193,7 @@ class Console:
             raise Failed(
                 HTTPStatus.FORBIDDEN,
                 "This link has been used already; it logs in only once. Log in by password, or "
-                "start the console anew for another link.",
+                "start the console again for another link.",
             )
         return caller
 

@@ -19,7 +19,7 @@ from scheduler_worker.operations.callers import Caller
 from scheduler_worker.ports import ApiToken, ApiTokens, Clock
 
 _RENEWALS = 20
-"""How often at the most a session is stored anew within its idle timeout."""
+"""How often at the most a session is stored again within its idle timeout."""
 
 
 class Session(NamedTuple):

@@ -1,6 +1,6 @@
 """The part of Nova's compute API that migrates VMs; needs the extra ``nova``.
 
-keystoneauth1 logs in, renews the token and finds the API. Requests and answers are those of
+keystoneauth1 logs in, renews the token and finds the API. Requests and answers have the form of
 https://docs.openstack.org/api-ref/compute/ in microversion 2.65.
 """
 

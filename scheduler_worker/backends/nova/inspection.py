@@ -57,7 +57,7 @@ def _of_mariadb(reader: Reader) -> tuple[str, ...]:
 
 
 def writing_grants(grants: Iterable[str], database: str) -> tuple[str, ...]:
-    """Of an account's grants, as MariaDB and MySQL show them, those that let it write there."""
+    """The grants of an account, as MariaDB and MySQL show them, that let it write there."""
     found = []
     for grant in grants:
         matched = _GRANT.match(grant)

@@ -24,7 +24,9 @@ def list_opts() -> list[tuple[str, list[Any]]]:
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Register the options, but for those of the kind of log-in, which keystoneauth1 registers."""
+    """Register the options, except the options of a kind of log-in, which keystoneauth1
+    registers.
+    """
     conf.register_opts(_with_login(), group=GROUP)
     if section := conf[GROUP].auth_section:
         conf.register_opts(loading.get_auth_common_conf_options(), group=section)
@@ -40,7 +42,7 @@ def read(conf: cfg.ConfigOpts) -> list[tuple[str, list[Any]]]:
 
 
 def _with_login(*kinds: str) -> list[Any]:
-    """The options that every kind of log-in has, and those of some kinds, each name once."""
+    """The options of every kind of log-in, and of some kinds, each name once."""
     found = [
         *loading.get_auth_common_conf_options(),
         *loading.get_session_conf_options(),

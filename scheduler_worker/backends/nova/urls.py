@@ -1,8 +1,8 @@
 """URLs of cell mappings, which may be templates that are filled from the local configuration.
 
 A template names parts of ``[database] connection`` in braces: ``{scheme} {username} {password}
-{hostname} {port} {path} {query} {fragment}``, the path without its first slash. Where that URL
-names several hosts, ``{username1} {password1} {hostname1} {port1}`` are those of the first one, and
+{hostname} {port} {path} {query} {fragment}``, the path without its first slash. If that URL
+names several hosts, ``{username1} {password1} {hostname1} {port1}`` are of the first host, and
 so on; without a number, it is the first.
 """
 

@@ -34,7 +34,7 @@ RECONNECT_DELAY_S = 0.1
 SHORTEST_WAIT_S = 0.01
 NUDGE_MS = 10_000
 SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
-"""Those of the shared state, each of which begins with ``common.lua``."""
+"""The scripts of the shared state; each begins with ``common.lua``."""
 
 
 class RedisServer:

@@ -1,7 +1,7 @@
 """The log of decisions in Redis: for each scope a stream, with the details in a hash beside it.
 
 ``append.lua`` writes, ``details.lua`` reads details; positions are the stream's ids. Details are
-compressed in groups of those that are written together: alike as they are, they take a fifth of
+compressed in groups that are written together. They are much alike, and take a fifth of
 what each would take alone, of memory and of time.
 """
 
@@ -32,9 +32,9 @@ _LEVEL = 1
 class RedisDecisionLog:
     """The :class:`~scheduler_worker.decision_log.DecisionLog` of many processes; thread-safe.
 
-    Connects at the first use, with connections of its own: ``url`` and ``prefix`` are those of
-    :class:`~scheduler_worker.backends.redis.engine.RedisState`. What a failing server may delay is
-    only the caller, for at most ``retry_for_s``, which is why it is short.
+    Connects at the first use, with connections of its own: ``url`` and ``prefix`` are the same as
+    of :class:`~scheduler_worker.backends.redis.engine.RedisState`. What a failing server may delay
+    is only the caller, for at most ``retry_for_s``, which is why it is short.
     """
 
     def __init__(

@@ -327,7 +327,7 @@ def _log_loss(scope: str, known_epoch: str, head: Sequence[Any]) -> None:
     epoch, lost = head[2].decode(), head[4].decode()
     if known_epoch and known_epoch != epoch:
         LOG.warning(
-            "The state of scope %s began anew: %s. This worker discards what it knew of the scope; "
+            "The state of scope %s began again: %s. This worker discards what it knew of it; "
             "what is missing comes back with the hosts' reports",
             scope,
             f"it had lost its key{'s' * (',' in lost)} {lost}"
@@ -342,7 +342,7 @@ def _life(seen: Seen) -> str:
 
 
 def _known(seen: Seen) -> Seen:
-    """What a caller has seen, with the first half of its epoch: the one that the store knows."""
+    """What a caller has seen, with the first half of its epoch, which the store knows."""
     return Seen(seen.epoch.partition(".")[0], seen.version)
 
 

@@ -1,7 +1,7 @@
 """The Redis servers of one state, and which of them has a key.
 
 A single server, or the master that the sentinels name, has every key. In a Redis Cluster a key
-belongs to a slot and a slot to a master: the map of slots is read anew when a server fails or
+belongs to a slot and a slot to a master: the map of slots is read again when a server fails or
 redirects. A redirected command is not sent to the new server; it fails with a passing error, which
 the caller retries.
 """
@@ -68,7 +68,7 @@ class Script:
 class ScriptReply(NamedTuple):
     """A script's reply.
 
-    ``life`` identifies the server process and its replication history. A server with another life
+    ``life`` identifies the server process and its replication history. A server with another value
     may lack the last writes of the one before. It is empty where the account may not run INFO.
     """
 
@@ -219,7 +219,7 @@ class ClusterNodes:
         return {f"{owner.host}:{owner.port}": self._node(owner) for owner in owners}
 
     def lost(self, node: RedisNode) -> None:
-        """Drop the node, with its connections, and read the map of slots anew."""
+        """Drop the node, with its connections, and read the map of slots again."""
         with self._lock:
             found = [each for each, known in list(self._nodes.items()) if known is node]
             if not found:
@@ -333,7 +333,7 @@ def parsed_info(text: bytes) -> dict[str, str]:
 
 
 def _handshake(connection: Any) -> None:
-    """Complete a connection's handshake, and read the server's life from INFO."""
+    """Complete a connection's handshake, and read the server's run id from INFO."""
     connection.life = ""
     connection.on_connect()
     connection.send_command("INFO")

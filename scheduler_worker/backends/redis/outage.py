@@ -21,7 +21,7 @@ RETRY_DELAY_S = 0.1
 GRACE_S = 0.5
 """How long after its beginning callers wait for the end of an outage; afterwards they fail at once.
 
-Callers may hold a lock while they wait (that of a replica). If each of them waited anew, a worker
+Callers may hold a lock while they wait (that of a replica). If each of them waited again, a worker
 would refuse two requests a second, and those behind them would time out unanswered.
 """
 MAX_DEFERRED = 1_000

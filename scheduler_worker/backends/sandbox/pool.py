@@ -164,7 +164,8 @@ class Sandboxes(Plugins):
         """When a class was logged last, and how many failures were not logged since."""
 
     def refresh(self) -> list[PluginFile]:
-        """Load the files that are new or changed, and end those that are gone; all files.
+        """Load the files that are new or changed, and end the sandboxes of files that are gone; all
+        files.
 
         One that cannot be loaded any more keeps the classes that it had, all calls of which fail:
         policies that use them remain valid.

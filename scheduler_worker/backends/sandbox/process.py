@@ -123,7 +123,7 @@ class Sandbox:
         except msgspec.ValidationError as error:
             raise SandboxBroken(f"its process sent no answer: {error}") from None
         if answer.nonce != nonce:
-            raise SandboxBroken("its process answered another call than the one that was made")
+            raise SandboxBroken("its process answered another call than was made")
         if answer.error is not None:
             raise ExternalUnitFailed(answer.error)
         return answer.answer
@@ -179,7 +179,7 @@ class Sandbox:
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:
-    """User and group that code runs as; None: those of this process, which is not root.
+    """User and group that code runs as; None: this process's, which is not root.
 
     Raises ConfigError where there is no such user, or the user is root.
     """

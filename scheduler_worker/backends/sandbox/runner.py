@@ -5,8 +5,8 @@ It needs the standard library of Python 3.9 or later, so any interpreter may run
 units of the worker's own form needs one that has the worker installed. It consists of three
 processes, each the child of the one before:
 
-* the *keeper* is ours. It isolates, waits until the worker closes the lifeline (or dies), and then
-  kills all that is below it and removes what that wrote.
+* the *keeper* is trusted. It isolates, waits until the worker closes the lifeline (or dies), and
+  then kills all that is below it and removes what that wrote.
 * the *server* is confined, loads the file, and answers the worker's calls on a socket.
 * a *call* is a fork of the server, made for one call. What it prints is the answer, as a Python
   literal. It has no descriptor but its output, and with it ends all that it has started.
@@ -70,7 +70,7 @@ def main(text: str) -> None:
 
 
 def _moved(standard: int) -> int:
-    """Where a standard descriptor is now; there is /dev/null in its place."""
+    """The number of a standard descriptor now; /dev/null is in its place."""
     moved, nothing = os.dup(standard), os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, standard)
     os.close(nothing)
@@ -245,7 +245,7 @@ def _landlock(settings: dict[str, Any]) -> bool:
 
 
 def _load(settings: dict[str, Any]) -> dict[str, type]:
-    """The classes of the file by name: those that have one of the methods, imported ones too."""
+    """The classes of the file that have one of the methods, by name; imported classes too."""
     path = settings["file"]
     with open(path, "rb") as file:  # noqa: PTH123
         source = file.read()

@@ -17,8 +17,8 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: Annotated[Path, Opt()]
     """Directory with units: each *.py in it is a file in the form of oVirt's external scheduler, or
-    with filters and weighers in ours. Not set: there are none. Files are watched. The same files on
-    all workers and API processes; docs/external-units.md."""
+    with filters and weighers in the worker's form. Not set: there are none. Files are watched. The
+    same files on all workers and API processes; docs/external-units.md."""
     python: Annotated[str | None, Opt()] = None
     """The interpreter that runs them, Python 3.9 or later; not set: that of the worker, which units
     in our own form need. The user below must be able to read its libraries."""

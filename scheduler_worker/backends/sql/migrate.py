@@ -100,12 +100,12 @@ def downgrade(database: Database, version: str) -> None:
 
 
 def makes_itself(database: Database) -> bool:
-    """Whether the tables are to be made by whoever opens it: those of a new SQLite file."""
+    """Whether the tables are to be made by whoever opens it: it is a new SQLite file."""
     return database.dialect == "sqlite" and current(database) == BASE
 
 
 def check(database: Database) -> None:
-    """Check that the schema is the one that this program needs.
+    """Check that the schema is what this program needs.
 
     Raises:
         ConfigError: it is not; says which command repairs it.

@@ -97,7 +97,7 @@ def stored_policy(
     own: Mapping[str, str],
     of_uses: Mapping[int, Mapping[str, str]],
 ) -> StoredPolicy:
-    """The policy of its row, its uses in their order, its parameters and those of its uses."""
+    """The policy of its row, its uses in their order, its parameters and its uses' parameters."""
 
     def fields(use: Row[Any]) -> dict[str, Any]:
         return {"unit": use.unit, "name": use.label, "parameters": of_uses.get(use.id, {})}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often ``tail`` asks for new ones."""
 _LATE = timedelta(seconds=10)
-"""Two clusters' logs may be written by clocks that differ: so far back ``tail`` looks again."""
+"""Two clusters' logs may be written by clocks that differ: ``tail`` re-reads that far back."""
 _FILTERS = ("cluster", "instance", "project", "result", "host")
 
 
@@ -40,7 +40,7 @@ class TailDecisions(FleetCommand):
             ("host", "only those that chose this host"),
         ):
             parser.add_argument(f"--{name}", help=help)
-        parser.add_argument("--result", choices=RESULTS, help="only those that ended so")
+        parser.add_argument("--result", choices=RESULTS, help="only decisions that ended so")
         parser.add_argument(
             *("-n", "--lines"),
             type=int,
@@ -60,7 +60,7 @@ class TailDecisions(FleetCommand):
 
 
 def followed(client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[DecisionOutline]:
-    """The last ones, the oldest first, and then those that are made."""
+    """The last decisions, the oldest first, and then each new one."""
     wanted = {name: getattr(arguments, name) for name in _FILTERS}
     query = DecisionsQuery(**wanted, limit=max(1, arguments.lines))
     last = client.call(list_decisions, query).items

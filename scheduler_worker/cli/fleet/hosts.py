@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class ReportHosts(FleetCommand):
-    """Hand in hosts from a YAML file, as their agents would report them.
+    """Report hosts from a YAML file, as their agents would report them.
 
-    For those who try the workers, and for hosts without an agent. The file is a list of reports,
+    This is for trying the workers, and for hosts without an agent. The file is a list of reports,
     or one of them; docs/rpc.md, section 4, has the fields:
 
       - host: compute-1
@@ -43,7 +43,7 @@ class ReportHosts(FleetCommand):
             "--every",
             type=seconds,
             metavar="SECONDS",
-            help="report them again and again; the file is read anew each time",
+            help="report them again and again; the file is read again each time",
         )
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:

@@ -137,7 +137,7 @@ class AttachPolicy(_InForce, FleetCommand):
 
 
 class ImportPolicies(_InForce, FleetCommand):
-    """Bring the policies in force up to those of a file, in every cluster that has them.
+    """Bring the policies in force up to a file, in every cluster that has them.
 
     A policy of the file is put in force where one of its id, or without an id there one of its
     name, is in force in another form; clusters with other policies keep these. Shows what would
@@ -189,7 +189,7 @@ class EditPolicy(_InForce, FleetCommand):
 
 
 def read_one(path: Path, name: str | None) -> ClusterPolicy:
-    """The only policy of a file, or the one of this name. Raises ConfigError."""
+    """The only policy of a file, or the policy of this name. Raises ConfigError."""
     given = [policy.document for policy in read_policies(read_text(path), str(path))]
     found = [each for each in given if name in {None, each.name}]
     if len(found) != 1:

@@ -57,7 +57,7 @@ def put(client: SchedulerClient, cluster: str, policy: ClusterPolicy) -> None:
 
 
 def is_nova(policy: ClusterPolicy) -> bool:
-    """Whether it is the one of the workers' options."""
+    """Whether it is the policy of the workers' options."""
     return policy.id == NOVA
 
 
@@ -76,7 +76,7 @@ class InForce(NamedTuple):
 
     @classmethod
     def of(cls, client: SchedulerClient, clusters: Sequence[str] | None = None) -> InForce:
-        """Those of some clusters, or of all."""
+        """The policies of some clusters, or of all."""
         listed = client.every(list_clusters, PageQuery(limit=1000)) if clusters is None else ()
         names = [each.name for each in listed] if clusters is None else clusters
         return cls({name: get(client, name) for name in names})

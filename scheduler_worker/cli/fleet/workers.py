@@ -31,7 +31,7 @@ class DrainWorkers(FleetCommand):
     """Have workers take no more requests off the topic's queue; they finish what they have.
 
     The requests go to the other workers. A drained worker stays up: it answers these commands,
-    takes announcements, and keeps its turns; /readyz and the metric scheduler_drained say that it
+    takes announcements, and stays leader; /readyz and the metric scheduler_drained say that it
     is drained. `worker resume` ends it, and so does a restart.
 
       scheduler-workerctl worker drain sched-1 --wait 60 && systemctl stop scheduler-worker@1

@@ -45,7 +45,7 @@ class CopyConnection(BrokerConnection):
         max_message_bytes: int,
         **callbacks: Any,
     ) -> None:
-        """The queue holds ``max_messages``; ``callbacks`` are those of any connection."""
+        """The queue holds ``max_messages``; ``callbacks`` are a connection's."""
         self._max_messages = max_messages
         self._max_message_bytes = max_message_bytes
         super().__init__(settings, broker, names, **callbacks)
@@ -84,7 +84,7 @@ class CopyConnection(BrokerConnection):
         LOG.info("Copies of the messages of topic %s arrive in %s", self._names.topic, self._queue)
 
     def _delivered(self, content: Content) -> None:
-        """Leave out what cannot be read; a copy has no expiry, for nobody waits for an answer."""
+        """Leave out what cannot be read; a copy has no expiry, as nobody waits for an answer."""
         tag = frames.delivered(content.arguments).tag
         most, compression = self._max_message_bytes, properties.read(content.properties).compression
         try:

@@ -1,7 +1,7 @@
-"""AMQP 0-9-1 frames: encodes those that every request needs, and assembles messages from others.
+"""AMQP 0-9-1 frames: encodes the frames of every request, and assembles messages.
 
 py-amqp encodes any method with any properties, which costs more than the rest of an answer does.
-It decodes names, properties and headers while it assembles a message, and breaks over those that
+It decodes names, properties and headers while it assembles a message, and breaks over headers that
 it cannot decode. Here they stay bytes: :func:`delivered` and :func:`returned` decode the part that
 the broker wrote, and ``properties`` the sender's.
 """

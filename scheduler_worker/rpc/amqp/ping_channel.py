@@ -26,7 +26,7 @@ PING = bytes(
 
 
 class PingChannel(NamedTuple):
-    """Where pings are answered."""
+    """The queue in which pings are answered."""
 
     channel: int
     """The channel on which the answers are delivered."""

@@ -1,4 +1,4 @@
-"""A message's properties: decodes them, and encodes those of a copy.
+"""A message's properties: decodes them, and encodes a copy's properties.
 
 Senders may write anything: what cannot be decoded is left out.
 """
@@ -77,7 +77,7 @@ def _integer(value: object) -> int | None:
 
 
 _ALIKE = 512
-"""Up to so many bytes of properties are remembered: those of one client are mostly the same."""
+"""Up to so many bytes of properties are remembered: one client mostly sends the same."""
 
 
 def read(raw: bytes) -> Properties:

@@ -1,4 +1,4 @@
-"""py-amqp's connection over a buffered transport of ours, and what its errors mean.
+"""py-amqp's connection over a buffered transport, and what its errors mean.
 
 py-amqp reads and writes a few bytes at a time, and each such call releases the interpreter to
 another thread. Here everything that has arrived is read at once, and everything that was written

@@ -1,6 +1,6 @@
 """Publishing with confirmations, on a channel of its own. No socket, no clock.
 
-The broker confirms each message, returns those that no queue took, and closes the channel over one
+The broker confirms each message, returns it if no queue took it, and closes the channel over one
 that it refuses, without saying which. Then everything unconfirmed is published again, one message
 at a time, until the channel is closed again: over the message that was sent last.
 """

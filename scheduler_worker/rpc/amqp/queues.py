@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 
 
 class QueueDeclarations:
-    """Declares a server's exchanges and queues; ``channel`` is the one that it leaves open."""
+    """Declares a server's exchanges and queues; it leaves ``channel`` open."""
 
     def __init__(
         self, open_channel: Callable[[], Any], settings: AmqpSettings, names: QueueNames
@@ -31,10 +31,10 @@ class QueueDeclarations:
         self.channel = open_channel()
 
     def missing(self) -> frozenset[str]:
-        """Those of the server's queues that do not exist.
+        """The server's queues that do not exist.
 
-        Where our own queue does not exist, the shared one counts as missing too: both were lost,
-        and another worker has declared it again before us.
+        If the server's own queue does not exist, the shared one counts as missing too: both were
+        lost, and another worker has declared it again before us.
         """
         names = self._names
         found = {

@@ -58,12 +58,12 @@ class AmqpSettings(BusSettings, frozen=True, kw_only=True):
 def amqp_settings(options: Any, url: Any) -> AmqpSettings:
     """Read oslo.messaging's options for RabbitMQ.
 
-    Raises ConfigError for those that our server does not support, or that contradict each other.
+    Raises ConfigError for options that the server does not support, or that contradict each other.
     """
     if options.rabbit_quorum_queue and options.rabbit_ha_queues:
         raise ConfigError(
             "[oslo_messaging_rabbit] rabbit_quorum_queue and rabbit_ha_queues exclude each other; "
-            "turn rabbit_ha_queues off"
+            "set rabbit_ha_queues = false"
         )
     mirrored = {"x-ha-policy": "all"} if options.rabbit_ha_queues else {}
     quorum = _quorum(options)

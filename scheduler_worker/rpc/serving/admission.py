@@ -83,7 +83,7 @@ class Admission:
         return 0.0
 
     def received(self, request: WireRequest, queue: str) -> WireRequest:
-        """The request with the patience that its caller has left after the wait in the queue."""
+        """The request with the time that its caller has left after the wait in the queue."""
         if queue != self._queue:
             return request
         self._delay.received(request.id)  # it may be one of our own pings

@@ -78,13 +78,15 @@ class BusConnection(Protocol):
         """Consume the topic's queue again, unless it is consumed."""
 
     def leave_shared(self) -> None:
-        """Consume the topic's queue no more; what it has delivered stays ours."""
+        """Consume the topic's queue no more; what it has delivered is still handled here."""
 
     def open_extra_consumer(self, number: int) -> None:
         """Take one message more from the shared queue, for a handler that yielded its slot."""
 
     def close_extra_consumer(self, number: int) -> None:
-        """Undo :meth:`open_extra_consumer`; a message that it has delivered stays ours."""
+        """Undo :meth:`open_extra_consumer`; a message that it has delivered is still handled
+        here.
+        """
 
     def stop_consuming(self) -> None:
         """Consume no more."""

@@ -10,7 +10,7 @@ events and executes, in order, the commands of :meth:`DeliveryTracker.due`.
 * Delivery tags are void when the connection ends. Work that was begun goes on, and its caller is
   answered on the next connection: the message may be gone with its queue. If it went to another
   worker instead, the caller gets the same answer twice.
-* Deliveries of a message are counted; one that was delivered too often is dead-lettered, for it
+* Deliveries of a message are counted; one that was delivered too often is dead-lettered: it
   may be what kills its workers. A delivery that was given back does not count.
 * A message is acknowledged in favour of its copy only when the broker has the copy.
 """

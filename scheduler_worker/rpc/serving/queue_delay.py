@@ -92,7 +92,7 @@ _MIN_SAMPLES, _MAX_SAMPLES = 4, 32
 
 
 class Throughput:
-    """Estimates how long a new message will take, from those that were finished lately.
+    """Estimates how long a new message will take, from messages that were finished lately.
 
     Times are of the monotonic clock.
     """

@@ -76,7 +76,7 @@ class PluginClass(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Identifies it among those of all files."""
+        """Identifies it among the classes of all files."""
         return self.file, self.name, self.kind
 
 
@@ -198,7 +198,7 @@ def read_scores(answer: object, hosts: Collection[str]) -> dict[str, int]:
 
 
 def read_balance(answer: object, hosts: Collection[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The id of a VM and those of the hosts that it may move to; None: nothing is to move.
+    """The id of a VM and the ids of the hosts that it may move to; None: nothing is to move.
 
     Raises ValueError.
     """

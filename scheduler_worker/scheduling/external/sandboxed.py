@@ -41,7 +41,9 @@ _WORKERS_ONLY = (
 
 
 def is_unit(found: type) -> bool:
-    """Whether a class of a file is a unit of our form, and not one of ours that it imports."""
+    """Whether a class of a file is a unit in the worker's form, and not imported from the
+    worker.
+    """
     return issubclass(found, Unit) and not found.is_internal()
 
 

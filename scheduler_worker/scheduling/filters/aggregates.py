@@ -27,7 +27,7 @@ class ImageIsolationParameters(msgspec.Struct, frozen=True):
     """Which metadata keys are image properties; no namespace: all of them."""
 
     aggregate_image_properties_isolation_namespace: Annotated[str | None, Opt(mutable=True)] = None
-    """AggregateImagePropertiesIsolation: look only at metadata keys that begin with this and the
+    """AggregateImagePropertiesIsolation: read only metadata keys that begin with this and the
     separator."""
     aggregate_image_properties_isolation_separator: Annotated[str, Opt(mutable=True)] = "."
     """AggregateImagePropertiesIsolation: what stands between the namespace and the rest of a

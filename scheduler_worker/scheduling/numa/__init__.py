@@ -1,1 +1,1 @@
-"""NUMA: fits the cells that an instance requests to those of a host."""
+"""NUMA: fits the cells that an instance requests to a host's cells."""

@@ -2,7 +2,7 @@
 
 vCPUs are pinned to CPUs of which the threads of one core are siblings. With ``require`` vCPUs must
 be siblings, with ``isolate`` each gets a core of its own, with ``prefer`` (the default) they fill
-cores if possible and else get any CPU. CPUs for emulator threads are chosen after those of the
+cores if possible and else get any CPU. CPUs for emulator threads are chosen after the CPUs of the
 vCPUs.
 """
 

@@ -85,7 +85,7 @@ class Near:
     """Judges sets of a host's cells for one request."""
 
     usable: Places = -1
-    """Those that can be chosen at all."""
+    """The places that can be chosen at all."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
 
     count: int
     anywhere: int
-    """Those that need not be on the cells."""
+    """The devices that need not be on the cells."""
     near: tuple[tuple[int, int], ...] = ()
     """How many are on the cell of each place, the most first."""
 
@@ -184,7 +184,7 @@ def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACel
         return []
 
     def places(name: str | None) -> Places:
-        """Those of a network; None: of tunnels."""
+        """The places of a network; None: of tunnels."""
         return sum(
             1 << place
             for place, cell in enumerate(cells)
@@ -351,7 +351,7 @@ class _Search:
         return found or self._rejection
 
     def _weights_of_kinds(self) -> list[int]:
-        """A number for each host cell, equal for those that make no difference to the instance.
+        """A number for each host cell, equal for cells that make no difference to the instance.
 
         The sum of those in use says how many of each are.
         """

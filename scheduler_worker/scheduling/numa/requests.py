@@ -78,10 +78,10 @@ def taken_by(
 ) -> Fitted:
     """What an instance takes from the cells and devices of the host that was chosen for it.
 
-    ``limits`` are those of its selection. Without limits of NUMATopologyFilter, because it is not
+    ``limits`` are its selection's. Without limits of NUMATopologyFilter, because it is not
     enabled or an administrator forced the host, cells may be overcommitted and networks be on other
     cells. If the topology does not even fit then, no cell is taken, and devices on any node are; if
-    the host has too few for all requests, those of the first ones.
+    the host has too few for all requests, devices of the first ones.
     """
     if not (spec.numa_topology or spec.pci_requests):
         return Fitted()

@@ -196,7 +196,7 @@ class VmAffinityWeight(Weigher):
 
 
 class VmToHostsWeight(Weigher):
-    """Prefers hosts that break no group's rule for hosts, or those of less important groups.
+    """Prefers hosts that break no group's rule for hosts, or rules of less important groups.
 
     Enforcing groups are for the filter.
 

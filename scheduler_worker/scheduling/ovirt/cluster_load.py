@@ -14,7 +14,7 @@ from scheduler_worker.scheduling.ovirt import figures
 
 
 def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
-    """The load of hosts, also of those that do not run or have been silent for ``down_after_s``.
+    """The load of hosts, also of hosts that do not run or have been silent for ``down_after_s``.
 
     A host that no migration may start from or go to, since a VM is about to arrive or leave, is
     there and marked as not settled. A VM with CPUs of its own counts as pinned.

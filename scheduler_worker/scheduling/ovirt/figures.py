@@ -2,7 +2,7 @@
 
 Of hosts a figure is a column, of one host a number.
 
-A host that reports no ``virt`` has those of Nova's figures that mean the same. NaN is an unknown
+A host that reports no ``virt`` has Nova's figures that mean the same. NaN is an unknown
 figure. Pending VMs are our reservations: what they take is the difference between what a host
 reports and its column less all reservations, and their overhead follows from the sums.
 """

@@ -44,7 +44,7 @@ def possible_overhead_mb(vcpus: Any, io_threads: int = 0, video_ram_mb: int = 0)
 def fits_physically(
     free_mb: Any, pending_mb: Any, swap_free_mb: Any, new_pages_mb: Any, needed_mb: float
 ) -> Mask:
-    """Where free memory and swap hold a VM; an unknown (NaN) free amount holds none.
+    """Whether free memory and swap hold a VM; an unknown (NaN) free amount holds none.
 
     ``pending_mb`` is what pending VMs really take, ``new_pages_mb`` the huge pages that would have
     to be made.
@@ -55,7 +55,7 @@ def fits_physically(
 
 
 def fits_overcommitted(schedulable: Any, new_pages_mb: Any, total_mb: float) -> Mask:
-    """Where a VM with all its overhead may still be scheduled."""
+    """Whether a VM with all its overhead may still be scheduled."""
     fits: Mask = np.asarray(total_mb + new_pages_mb <= schedulable)
     return fits
 
@@ -63,7 +63,7 @@ def fits_overcommitted(schedulable: Any, new_pages_mb: Any, total_mb: float) -> 
 def swap_is_low(
     swap_total_mb: Any, swap_free_mb: Any, free_mb: Any, physical_mb: Any, allowed_percent: int
 ) -> Mask:
-    """Where no more is swapped out than allowed, or a figure is unknown (NaN) or not positive."""
+    """Whether no more is swapped out than allowed, or a figure is unknown (NaN) or not positive."""
     known = (free_mb > 0) & (physical_mb > 0) & ~np.isnan(swap_total_mb) & ~np.isnan(swap_free_mb)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.trunc((swap_total_mb - swap_free_mb - free_mb) * 100.0 / physical_mb)

@@ -132,7 +132,7 @@ class MediatedDevicesFilter(Filter):
 
 
 def _free_mediated_devices(host: HostState) -> Counter[str]:
-    """Free instances by type, less those of pending VMs."""
+    """Free instances by type, less the instances of pending VMs."""
     free = Counter(dict(figures.facts_of(host).free_mediated_devices))
     free.subtract(dict(host.virt_use.mediated_devices))
     return free
@@ -173,14 +173,14 @@ class HostDeviceFilter(Filter):
 
 
 def _free_devices(host: HostState) -> set[str]:
-    """Free devices, less those of pending VMs."""
+    """Free devices, less the devices of pending VMs."""
     return set(figures.facts_of(host).free_devices) - dict(host.virt_use.devices).keys()
 
 
 class PinToHostFilter(Filter):
     """Passes the dedicated hosts of a VM that is pinned to them.
 
-    Where a pinned VM names none, it starts on any host and migrates to none.
+    If a pinned VM names none, it starts on any host and migrates to none.
 
     Reads: the host's name; ``vm.pinned_to_host``, ``vm.dedicated_hosts``, ``vm.run_on``.
     Example: a VM pinned to hosts a and b starts on one of them.
@@ -285,7 +285,7 @@ def _lacks_function(
 
 
 class ClusterInMaintenanceFilter(Filter):
-    """Starts highly available VMs only; those that run may migrate.
+    """Starts highly available VMs only; running VMs may migrate.
 
     Reads: ``vm.highly_available``, ``vm.run_on``.
     Example: while a cluster is upgraded, nobody starts new VMs on it.

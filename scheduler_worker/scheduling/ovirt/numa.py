@@ -76,7 +76,7 @@ def carries(
 ) -> bool | None:
     """Whether the host's nodes have room for all virtual nodes; None: the search gave up.
 
-    Virtual nodes without pinning may go anywhere. Where CPUs are pinned, a host node must have one
+    Virtual nodes without pinning may go anywhere. If CPUs are pinned, a host node must have one
     of them.
     """
     left = {

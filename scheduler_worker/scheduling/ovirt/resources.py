@@ -91,7 +91,7 @@ def _new_pages_mb(hosts: Hosts, spec: RequestSpec) -> Values | float:
 
 
 def free_pages(hosts: Hosts, size_kb: int) -> Values:
-    """Free huge pages of a size, less those of pending VMs of that size; never negative."""
+    """Free huge pages of a size, less the pages of pending VMs of that size; never negative."""
     reported = figures.of_facts(
         hosts, ("pages", size_kb), lambda virt: dict(virt.free_hugepages).get(size_kb, 0), "i8"
     )
@@ -103,7 +103,7 @@ def free_pages(hosts: Hosts, size_kb: int) -> Values:
 class HugePagesFilter(Filter):
     """Passes hosts with enough free huge pages of the VM's size.
 
-    Reads: ``virt.free_hugepages``, those of pending VMs; ``vm.hugepage_kb`` or the flavor's
+    Reads: ``virt.free_hugepages``, the pages of pending VMs; ``vm.hugepage_kb`` or the flavor's
     ``hw:mem_page_size``.
     Example: 1 GiB in pages of 2048 KiB needs 512 of them.
     """

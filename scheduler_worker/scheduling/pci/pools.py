@@ -149,7 +149,7 @@ def _matched(spec: Mapping[str, str | None]) -> Spec:
 def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]]) -> Iterable[str]:
     """The provider of each device, from the request's groups; a port's may come from any.
 
-    Providers that the request's spec names (``rp_uuids``) are those of an earlier placement.
+    Providers that the request's spec names (``rp_uuids``) come from an earlier placement.
     """
     if request.alias_name is None or not request.request_id:
         return []
@@ -171,7 +171,7 @@ def devices_for(
 ) -> PCIPools | None:
     """The devices that would be taken, as pools with as many; None: there are too few.
 
-    ``cells`` are those of ``host_cells`` that the instance is on; None: it has no NUMA topology,
+    ``cells`` are the ``host_cells`` that the instance is on; None: it has no NUMA topology,
     and devices on any node are suitable.
     """
     found: PCIPools = ()
@@ -203,9 +203,9 @@ def matched(request: PCIRequest, pools: PCIPools) -> list[PCIPool]:
 
 
 def given(request: PCIRequest, pools: Iterable[PCIPool]) -> list[PCIPool]:
-    """Those of the matched pools that are given: some kinds only if the request asks for them.
+    """The matched pools that are given: some kinds only if the request asks for them.
 
-    A request for devices that can migrate, or that cannot, gets those that are tagged so.
+    A request for devices that can migrate, or that cannot, gets devices that are tagged so.
     """
     wants_function = request.asks_for("dev_type", "type-PF")
     wants_vdpa = request.asks_for("dev_type", "vdpa")

@@ -133,7 +133,7 @@ def _of_group(name: str, resources: Resources, group: Group) -> Parameters:
 
 
 def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
-    """Where the request may go, by the uuids of aggregates."""
+    """The allowed destinations of the request, as uuids of aggregates."""
     for some in (*needs.member_of, *_by_metadata(needs, aggregates)):
         yield "member_of", _any_of(some)
     forbidden = set(needs.forbidden_aggregates)
@@ -150,7 +150,7 @@ def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
 
 
 def _by_metadata(needs: Needs, aggregates: Sequence[Aggregate]) -> Iterator[set[str]]:
-    """The aggregates of the zone and those of the tenant, if there are some."""
+    """The aggregates of the zone and of the tenant, if there are some."""
     in_zone = {
         aggregate.uuid
         for aggregate in aggregates
@@ -212,8 +212,8 @@ def _uses(
     """What each group takes of which provider.
 
     The mappings say so of groups with a name. The flavor's takes each class from the provider that
-    has more of it in the request than these take. How much more does not count: where several
-    groups take a class of one provider, Placement (16.0) adds their amounts up anew for each
+    has more of it in the request than these take. How much more does not count: if several
+    groups take a class of one provider, Placement (16.0) adds their amounts up again for each
     request of an answer.
     """
     named = [

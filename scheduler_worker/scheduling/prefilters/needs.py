@@ -131,7 +131,7 @@ def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
 
 
 def suffixed(flavor: Flavor) -> frozenset[str]:
-    """The classes that ``resourcesS:CLASS`` sets, those that it sets to 0 included."""
+    """The classes that ``resourcesS:CLASS`` sets, also to 0."""
     found = parsed(flavor.extra_specs)[0].items()
     return frozenset(name for suffix, amounts in found if suffix for name in amounts)
 

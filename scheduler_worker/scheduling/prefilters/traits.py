@@ -179,7 +179,7 @@ def virtio_sound(spec: RequestSpec) -> Iterable[str]:
 
 
 def tpm_secret_security(spec: RequestSpec) -> Iterable[str]:
-    """Where the secret of a virtual TPM is stored."""
+    """The place of the secret of a virtual TPM."""
     if _tpm(spec):
         keeper = spec.flavor.extra_specs.get("hw:tpm_secret_security", "user")
         if keeper not in {"user", "host", "deployment"}:

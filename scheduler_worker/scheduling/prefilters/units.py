@@ -1,7 +1,7 @@
 """What Placement would decide about hosts, as units.
 
 :class:`RequestFilters` tests columns, :class:`Inventories` the room in the hosts' own inventories
-of vCPUs, memory and disk, :class:`ResourceProviders` the provider tree of each host. Where a
+of vCPUs, memory and disk, :class:`ResourceProviders` the provider tree of each host. If a
 request takes from sharing providers the tree of a host does not say what it can have, and Placement
 has been asked: :class:`PlacementCandidates`. Its answer does not know what other decisions have
 reserved since; so of each provider is taken what our reservations hold and its figures do not
@@ -218,7 +218,7 @@ class _Rooms:
         self._reserved: dict[str, Mapping[str, int]] = {}
 
     def candidates(self, host: HostState) -> Iterator[AllocationCandidate]:
-        """Those of a host, in order."""
+        """The candidates of a host, in order."""
         for each in self._answer.by_root.get(host.uuid, ()):
             if not each.unpinned or facts.lacks_pinned_cpus_on(host):
                 yield each
@@ -278,7 +278,7 @@ class _Rooms:
 
 
 def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
-    """What neither the host nor those that share with it have, as far as that is known."""
+    """What neither the host nor its sharing providers have, as far as that is known."""
     tree = host.provider_tree
     own = frozenset(aggregate.uuid for aggregate in host.aggregates).union(
         *(provider.aggregates for provider in tree.providers)

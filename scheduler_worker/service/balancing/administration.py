@@ -41,7 +41,7 @@ class BalancingStatus(ClusterMode, frozen=True, kw_only=True):
     balance: str | None
     """The unit of the policy; None: it has none."""
     worker: str | None
-    """The one that has the cluster's turn; None: nobody ran a round within a day."""
+    """The worker that leads the cluster's balancing; None: nobody ran a round within a day."""
     last_round: Round | None
     under_way: Sequence[AskedMigration]
     waiting: Mapping[str, Setback]
@@ -62,7 +62,7 @@ class BalancingAdministration:
         default_mode: Mode,
         observer: Observer | None = None,
     ) -> None:
-        """``nova_policy`` is the one of clusters without a policy of their own."""
+        """``nova_policy`` is for clusters without a policy of their own."""
         self._fleet = fleet
         self._nova_policy = nova_policy
         self._default_mode = default_mode

@@ -161,7 +161,8 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         return self._hosts if self._hosts or not self._fleet.names() else None
 
     def describe(self) -> dict[str, object]:
-        """Turns, ledgers and last rounds by cluster, as this worker has read them; for the dump.
+        """Leaderships, ledgers and last rounds by cluster, as this worker has read them; for the
+        dump.
 
         Takes no lock, and leaves out what a balance remembers of each host.
         """

@@ -4,8 +4,8 @@ All changes of ledgers are compare-and-set on the record, so each is made on the
 and none is lost. An action is written down before it is asked for: a worker that dies in between
 loses it, and after a while it counts as failed, but none is asked for twice.
 
-In ``@balancing`` ``u:`` and a cluster's name is its turn, ``r:`` and the name its last round. What
-binds is in the cluster's own scope: placing VMs reads it too.
+In ``@balancing`` ``u:`` and a cluster's name is its leadership, ``r:`` and the name its last round.
+What binds is in the cluster's own scope: placing VMs reads it too.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Ledgers:
         setback: Setback | None,
         progress: Progress | None,
     ) -> None:
-        """Log and count the end of an action; without an answer, by a look or for its silence."""
+        """Log and count the end of an action; without an answer, by a check or for its silence."""
         outcome = "done"
         if setback is not None:
             is_answer = progress is not None and progress.state in {"refused", "failed"}
@@ -225,7 +225,7 @@ _KEEP_S = 86_400.0
 
 
 class BalancingRecords(LeadershipRecords[Leadership]):
-    """A replica of the turns and the last rounds."""
+    """A replica of the leaderships and the last rounds."""
 
     def __init__(self) -> None:
         self._rounds = RecordKind(_ROUND, bytes)

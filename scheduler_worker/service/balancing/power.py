@@ -28,7 +28,7 @@ from scheduler_worker.service.state.replica import ClusterReplica
 LOG = logging.getLogger(__name__)
 
 _MOST_CONSIDERED = 5
-"""Hosts that one round looks at: a plan has one, and is made anew without one that is held back."""
+"""Hosts of one round: a plan has one, and is made again without a host that is held back."""
 
 
 class PowerActions:
@@ -41,7 +41,7 @@ class PowerActions:
         self._vms: RunningVms | None = None
 
     def begin(self) -> None:
-        """Begin a round: what VMs there are is read anew where it is needed."""
+        """Begin a round: the VMs are read again if they are needed."""
         self._vms = None
 
     def settle(self) -> None:

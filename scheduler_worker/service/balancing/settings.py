@@ -21,8 +21,8 @@ class BalancingSettings(msgspec.Struct, frozen=True, kw_only=True):
     do it (on). `scheduler-workerctl balance` sets it for single clusters."""
     interval_s: Annotated[float, Opt(min=0, max=86_400)] = 60.0
     """Seconds from one round of a cluster to the next, each on one of the workers; 0: this worker
-    takes no part. The same in all workers: one that misses its turn loses it after twice this time,
-    at least a second."""
+    takes no part. The same in all workers: a leader that runs no round for twice this time is
+    replaced, after at least a second."""
     limits: MigrationLimits = MigrationLimits()
     target: Annotated[
         TargetName,

@@ -47,7 +47,7 @@ class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Continues after the record with this id, the last one that the call before looked at."""
 
     def admits(self, outline: DecisionSummary) -> bool:
-        """Whether cluster, project, result and host are those of a record."""
+        """Whether cluster, project, result and host match a record."""
         return (
             (self.cluster is None or self.cluster in outline.clusters)
             and self.project in {None, outline.project_id}
@@ -146,7 +146,7 @@ class KeptDecisions:
 
 
 def _before(scope: str, query: DecisionQuery) -> Position | None:
-    """The position in a scope's log that those which are asked for come before."""
+    """The position in a scope's log before which the requested decisions come."""
     bounds = []
     if query.until_s is not None:
         bounds.append(Position(math.ceil(1000 * query.until_s), 0))

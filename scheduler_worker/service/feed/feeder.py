@@ -109,7 +109,7 @@ class Feeder(Periodic):
         self._looked_at_s = float("-inf")
         self._wants_outline = threading.Event()
         self._guard = threading.RLock()
-        """Of the outline and the parts, which rounds and looks go by."""
+        """Of the outline and the parts, for rounds and refreshes."""
         self._reading_outline = threading.Lock()
 
     # What others ask
@@ -197,7 +197,7 @@ class Feeder(Periodic):
             try:
                 self._write(worker=_NOBODY)
             except StateUnavailable:
-                LOG.debug("The feed's turn was not given up; it lapses", exc_info=True)
+                LOG.debug("The feed's leadership was not given up; it lapses", exc_info=True)
         self._deps.source.close()
 
     # Rounds
@@ -338,7 +338,9 @@ class Feeder(Periodic):
     # Leadership
 
     def _take_lead(self) -> float:
-        """Renew the lead or take it; returns the seconds until it may be taken, 0 if it is ours."""
+        """Renew the lead or take it; returns the seconds until it may be taken, 0 if this worker
+        leads.
+        """
         began_s = self._clock.monotonic_s()
         with self.records.lock:
             now_s = self._refresh()
@@ -390,7 +392,7 @@ class Feeder(Periodic):
         parts = [part.progress for part in self._parts.values()]
         hosts = sum(part.hosts for part in parts)
         LOG.warning(
-            "This worker's turn to feed lapsed, for its round came after more than %.0f s; %s "
+            "This worker's leadership of the feed lapsed, as its round took more than %.0f s; %s "
             "feeds meanwhile. %d of %d hosts are read, and reading goes on from there. Give the "
             "workers more CPU, or raise [nova_feed] interval on all of them",
             lapse_s(self._settings.interval_s), successor,
@@ -422,7 +424,7 @@ class Feeder(Periodic):
         return now_s
 
     def _now_s(self) -> float:
-        """The store's clock, as of the last look."""
+        """The store's clock, as of the last refresh."""
         return self._clock.monotonic_s() + self._store_ahead_s
 
 
@@ -441,7 +443,7 @@ class HostLook(Protocol):
 
 
 class Looker(Periodic):
-    """Answers requests for looks, one look after the other."""
+    """Answers requests for refreshes, one after the other."""
 
     def __init__(
         self,
@@ -460,7 +462,7 @@ class Looker(Periodic):
         self._records = LookRecords()
 
     def run_due(self) -> float:
-        """Look, if that is asked for here; returns the seconds until the next call."""
+        """Refresh, if that is requested here; returns the seconds until the next call."""
         if not self._feeder.is_leader():
             return _STEP_S
         try:
@@ -476,7 +478,9 @@ class Looker(Periodic):
         return 0.0
 
     def look_if_asked(self) -> bool:
-        """Whether a look was asked for, which is done then. Raises Conflict, StateUnavailable."""
+        """Whether a refresh was requested, which is done then. Raises Conflict,
+        StateUnavailable.
+        """
         begun = self._records.begin(self._store)
         if begun is None:
             return False

@@ -53,7 +53,8 @@ class PartProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     nodes_since_s: float | None = None
-    """Where the changes of compute nodes are to be read on, by the source's clock; None: read all.
+    """From when the changes of compute nodes are to be read on, by the source's clock; None: read
+    all.
     """
     instances_since_s: float | None = None
     read_to: str | None = None
@@ -158,7 +159,7 @@ class ClusterNames:
 
 
 _ASKED_S = 1.0
-"""What is reserved so shortly before a look may be for a move that the look does not show."""
+"""What is reserved so shortly before a refresh may be for a move that the refresh misses."""
 
 
 class FeedDependencies(NamedTuple):
@@ -172,7 +173,7 @@ class FeedDependencies(NamedTuple):
     observer: Observer
     providers: ProviderSource | None
     is_leader: Callable[[], bool]
-    """Whether this worker still is the one that feeds."""
+    """Whether this worker still leads the feed."""
     now_s: Callable[[], float]
     """The store's clock."""
     keep: Callable[[], None]
@@ -300,7 +301,7 @@ class PartFeed:
         return census
 
     def _begin(self, now_s: float) -> tuple[Tail, Tail]:
-        """Where changes are followed from: for all hosts, also those that are read later."""
+        """From when changes are followed: for all hosts, also hosts that are read later."""
         overlap_s = self._deps.settings.overlap_s
         nodes_s, instances_s = self.progress.nodes_since_s, self.progress.instances_since_s
         if nodes_s is None or instances_s is None:

@@ -133,7 +133,7 @@ class ProviderCache:
         return {uuid for fact in facts for uuid in fact.aggregates}
 
     def of_another_time(self, providers: Iterable[str]) -> list[str]:
-        """Those of these providers whose facts are not as of when their use was read."""
+        """The providers among these whose facts are not as of when their use was read."""
         return [
             uuid
             for uuid in providers

@@ -9,7 +9,7 @@ are, for their use, trees
 * that would not do for a request as they are known, before it is refused (:meth:`look`).
 
 A deleted allocation leaves the generation: it is found when its instance leaves, by the next claim
-on the host, or by a look.
+on the host, or by a refresh.
 
 The worker that feeds reads all of this. Any other reads what it was refused, and what it verifies.
 """
@@ -45,7 +45,7 @@ _ASKED = {
     **dict.fromkeys(("listed", "trees", "having"), "list"),
     **dict.fromkeys(("uses", "usages"), "use"),
 }
-"""How questions are counted, but for those that are under their own names."""
+"""How questions are counted that have no name of their own."""
 
 
 class _CountedProviders:
@@ -113,14 +113,14 @@ class ProviderFeed(Periodic):
         self._due_s: dict[str, float] = {}
         """Root -> when its use is to be read, by our monotonic clock."""
         self._left: set[str] = set()
-        """Those of which an instance went: its allocation may be deleted after it."""
+        """Providers of which an instance went: its allocation may be deleted after it."""
         self._instances: dict[str, frozenset[str]] = {}
         """Host uuid -> the instances that were on it when its use was last wanted."""
         self._changed: dict[str, None] = {}
         self._rough: dict[str, None] = {}
         """Roots whose trees are to be read, in order."""
         self._shown: dict[str, Tree] = {}
-        """Root -> its tree as it is known; other threads look it up."""
+        """Root -> its tree as it is known; other threads read it."""
         self._problem = ""
         self._running = threading.Lock()
 
@@ -139,9 +139,10 @@ class ProviderFeed(Periodic):
     def look(self, queries: Iterable[str]) -> None:
         """Read, now, hosts that may serve requests and are not known to; what is found is stored.
 
-        That are those that Placement finds for one of these ``queries`` of allocation candidates
-        and that are known with less room, other traits, providers or aggregates; and those whose
-        instances have left a short while ago. Raises BackendError, Conflict, RequestError.
+        These are the hosts that Placement finds for one of these ``queries`` of allocation
+        candidates and that are known with less room, other traits, providers or aggregates; and
+        those whose instances have left a short while ago. Raises BackendError, Conflict,
+        RequestError.
         """
         with self._running:
             if self._is_leader() and self.is_begun:
@@ -236,7 +237,7 @@ class ProviderFeed(Periodic):
         ]
 
     def _watch(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
-        """Note the hosts whose use must have changed, and those that have waited for it."""
+        """Note the hosts whose use must have changed, and hosts that have waited for it."""
         settle_s = self._settings.settle_s
         for replica in self._fleet.clusters():
             with replica.lock:

@@ -79,7 +79,7 @@ class ServiceCheck:
     def verify(self, part_id: str, host_uuids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
         """The facts of these hosts' services as they are now, by uuid.
 
-        Where a record has others, all services of the part are read and stored: a host is seldom
+        If a record has others, all services of the part are read and stored: a host is seldom
         alone when a rack fails. Hosts that report for themselves are left out.
 
         Raises SourceUnavailable, Conflict, StateUnavailable.

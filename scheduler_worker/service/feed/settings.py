@@ -63,7 +63,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How providers are read; times in seconds."""
 
     enabled: Annotated[bool, Opt(name="placement")] = True
-    """Whether capacity and use of hosts are those of Placement, with the account of [placement], as
+    """Whether capacity and use of hosts come from Placement, with the account of [placement], as
     for Nova's scheduler. Without it the figures of compute nodes decide."""
     interval_s: float = 2.0
     """Between two looks at what has to be read."""

@@ -32,7 +32,7 @@ from scheduler_worker.service.feed.provider_cache import (
 from scheduler_worker.service.state.replica import Fleet
 
 _MOST_AT_ONCE = 50
-"""Trees that are read in one go: more would make their times differ from those of the report."""
+"""Trees that are read in one go: more would make their times differ from the report's."""
 
 
 class HostTrees:
@@ -52,9 +52,9 @@ class HostTrees:
         *,
         demanded: bool = False,
     ) -> dict[str, Tree]:
-        """Read trees, and store those that differ; ``demanded``: if only in when they were read.
+        """Read trees, and store trees that differ; ``demanded``: if only in when they were read.
 
-        Returns the trees by root, without those that are gone. Raises BackendError, Conflict,
+        Returns the trees by root, without trees that are gone. Raises BackendError, Conflict,
         RequestError.
         """
         read: dict[str, Tree] = {}
@@ -85,7 +85,7 @@ class HostTrees:
 
 
 def now_s(fleet: Fleet) -> float:
-    """The store's clock a moment ago: of several stores the one that is behind."""
+    """The store's clock a moment ago: of several stores the slowest."""
     return min((cluster.table.now_s for cluster in fleet.clusters()), default=0.0)
 
 
@@ -175,7 +175,7 @@ class Verifier:
         ]
 
     def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
-        """Those of these providers that have other traits or aggregates than is known."""
+        """The providers among these that have other traits or aggregates than is known."""
         unseen = [
             uuid
             for uuid, generation in generations.items()
@@ -192,7 +192,7 @@ class Verifier:
 
 
 def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterator[Listed]:
-    """Those that the record has with another generation, or with none."""
+    """Providers that the record has with another generation, or with none."""
     before = {each.uuid: each.generation for each in tree}
     return (each for each in listed if before.get(each.uuid, each.generation) != each.generation)
 

@@ -1,6 +1,6 @@
 """The inventory: hosts, instances and aggregates as they are reported, and ends of reservations.
 
-``once`` is the id of a message that every worker gets: the first one stores it. Where other workers
+``once`` is the id of a message that every worker gets: the first one stores it. If other workers
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
@@ -51,7 +51,7 @@ def _observed(
 class Inventory:
     """The use cases of the inventory; each raises StateUnavailable, which the observer counts.
 
-    ``clusters`` are those that reports may name; none: all.
+    ``clusters`` are the names that reports may use; none: all.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Inventory:
     def update_aggregates(
         self, aggregates: Sequence[Aggregate], *, once: str | None = None
     ) -> None:
-        """Add or replace aggregates by id, but for those that are older than what is known."""
+        """Add or replace aggregates by id, except aggregates older than what is known."""
         shared = self._fleet.globals
         for _ in range(_ROUNDS):
             self._fleet.refresh_globals()

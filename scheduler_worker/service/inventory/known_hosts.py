@@ -36,8 +36,8 @@ class KnownHosts:
     def look(self, reports: Sequence[HostReport]) -> set[str]:
         """Read the clusters that reports are about: where their hosts are, and which they name.
 
-        All clusters are read if one of the hosts is nowhere. Returns the names of those that were
-        read. Raises StateUnavailable.
+        All clusters are read if one of the hosts is nowhere. Returns the names of clusters that
+        were read. Raises StateUnavailable.
         """
         now_s, places = self._fleet.refresh_globals(), self._fleet.places
         if abs(now_s - self._read_all_s) < _READ_ALL_S:

@@ -86,7 +86,7 @@ class _Update(NamedTuple):
 
 
 class HostReports:
-    """Stores host reports. ``clusters`` are those that reports may name; none: all."""
+    """Stores host reports. ``clusters`` are the names that reports may use; none: all."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class HostReports:
         return {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
 
     def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
-        """Those of the reports that would change anything, as far as this process knows.
+        """The reports that would change anything, as far as this process knows.
 
         Asks the store nothing. A report that :meth:`update` would refuse is one of them.
         """
@@ -154,7 +154,7 @@ class HostReports:
         return record != before or self._lists_news(known, report)
 
     def _lists_news(self, known: KnownHost, report: HostReport) -> bool:
-        """Whether the instances that a report lists change anything of those that are known.
+        """Whether the instances that a report lists change anything of the known ones.
 
         A reservation of one that is still under way lasts longer by the report.
         """

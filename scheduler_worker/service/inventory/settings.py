@@ -37,7 +37,7 @@ class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratios(self) -> DefaultRatios:
-        """Those of hosts that report none."""
+        """The ratios of hosts that report none."""
         return DefaultRatios(
             cpu=self.cpu_allocation_ratio or self.initial_cpu_allocation_ratio or 1.0,
             ram=self.ram_allocation_ratio or self.initial_ram_allocation_ratio or 1.0,

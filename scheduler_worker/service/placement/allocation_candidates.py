@@ -3,7 +3,7 @@
 Such is a request for a resource class that sharing providers give, or that hosts give below their
 compute nodes. Placement is asked without the cluster's lock and without the request's slot; its
 answer goes with the request as a value. What our reservations hold of sharing providers and the
-answer does not have goes with it too, so that nothing is promised twice.
+answer does not have goes with it too, so that nothing is reserved twice.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class AllocationCandidatesClient:
     def _found_allocated(
         self, unknown: Sequence[ClaimOrReservation], timeout_s: float
     ) -> frozenset[str]:
-        """Those of other workers' reservations that Placement has."""
+        """The reservations of other workers that Placement has."""
         if self._ports.allocations is None:
             return frozenset()
         found = set()

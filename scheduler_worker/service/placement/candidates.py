@@ -88,7 +88,7 @@ class ClusterChoice:
         return self._deps.fleet.globals.seen
 
     def eligible(self, request: Request) -> Sequence[ClusterReplica]:
-        """The clusters that may serve the request: the one that it names, or all.
+        """The clusters that may serve the request: its named one, or all.
 
         Raises:
             RequestError: it names a cluster that does not exist.

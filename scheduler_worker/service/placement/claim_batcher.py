@@ -50,10 +50,10 @@ class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every chosen host is claimed in Placement before the caller is answered, as
     nova-scheduler does. Needs the extra `nova` and the group [placement] of nova.conf, whose
     options (auth_type, auth_url, region_name, valid_interfaces, endpoint_override, cafile, timeout,
-    ...) are those of keystoneauth. The same in all workers; docs/nova-cloud.md."""
+    ...) are keystoneauth's. The same in all workers; docs/nova-cloud.md."""
     batch: Annotated[int, Opt(min=1, max=500)] = 50
-    """Requests whose claims are written to Placement together, at most. Those that wait while all
-    writers are busy are the next batch."""
+    """Requests whose claims are written to Placement together, at most. Requests that wait while
+    all writers are busy are the next batch."""
     workers: Annotated[int, Opt(min=1, max=64)] = 2
     """Requests to Placement that a worker has under way at a time, each over a kept connection. Few
     make large batches, which cost Placement less."""
@@ -104,7 +104,7 @@ class ClaimJob(Job[None]):
 
     @property
     def empty(self) -> set[str]:
-        """Those that Placement knows, and that hold nothing."""
+        """The consumers that Placement knows, and that hold nothing."""
         return {consumer.uuid for consumer in self.consumers if consumer.generation == 0}
 
     def was_refused(self, why: Why) -> None:

@@ -74,7 +74,7 @@ class PlacementClaims:
         caller_deadline_s: float,
         refused: ClaimJob | None = None,
     ) -> ClaimJob:
-        """What is to be claimed for a decision; ``request`` is the one that the caller sent.
+        """What is to be claimed for a decision; ``request`` is what the caller sent.
 
         ``refused`` is its last claim, which Placement did not take.
         """

@@ -46,7 +46,7 @@ class ClusterQueues:
     async def decide(
         self, candidates: Candidates, attempt: PlacementAttempt, deadline_s: float
     ) -> Decision:
-        """Wait for the request's turn until ``deadline_s``, decide, and reserve its hosts.
+        """Wait in the queue until ``deadline_s``, decide, and reserve its hosts.
 
         Raises as :meth:`ClusterQueue.decide` and :func:`multi_cluster.place` do.
         """
@@ -70,7 +70,7 @@ class ClusterQueues:
     async def _decide_in_one(
         self, clusters: Sequence[ClusterReplica], attempt: PlacementAttempt, deadline_s: float
     ) -> Decision:
-        """Try one cluster after the other; the refusal is of the one that came nearest."""
+        """Try one cluster after the other; the refusal is of the cluster that came nearest."""
         boost_s = self._priority_boost_s(attempt)
         refusals: list[tuple[str, NoValidHost]] = []
         for replica in clusters:

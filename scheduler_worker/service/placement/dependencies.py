@@ -59,7 +59,7 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that a caller may try for an instance: the chosen one and up to max_attempts - 1
     alternates."""
     globals_max_age_s: Annotated[float, Opt(group="state", name="refresh_interval", min=0.1)] = 5.0
-    """Seconds after which a worker reads aggregates and the list of clusters anew, to see changes
+    """Seconds after which a worker reads aggregates and the list of clusters again, to see changes
     that other workers made."""
     remember_answers_s: Annotated[float, Opt(group="pending", min=0, max=86_400)] = 120.0
     """Seconds for which a repeated request gets the same answer, even if its reservation has been

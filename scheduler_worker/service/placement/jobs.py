@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 class Pauses:
     """Until when something is left alone: growing times of random length between its attempts.
 
-    Random lengths let those that collided go on apart.
+    Random lengths let jobs that collided go on apart.
     """
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class Question(Job[Answer]):
 
 
 class Singleflight(JobThreads[Question[Answer]]):
-    """Asks questions; those of one key that wait together are asked once."""
+    """Asks questions; questions of one key that wait together are asked once."""
 
     def _take(self, now_s: float) -> list[Question[Answer]]:
         first = next(

@@ -311,7 +311,7 @@ def take_back(deps: PlacementDependencies, attempt: PlacementAttempt) -> set[str
     """Delete the reservations that were committed in each cluster, if they are still the same.
 
     A reservation that was answered to another request since, or announced, stays. If the store
-    cannot be reached the reservations expire. Returns the ids of those that were deleted.
+    cannot be reached the reservations expire. Returns the ids of the deleted reservations.
     """
     deleted: set[str] = set()
     while attempt.reserved:

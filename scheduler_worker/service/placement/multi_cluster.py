@@ -142,7 +142,7 @@ def _acquire(
     """Acquire the locks of all clusters; ``held`` releases them.
 
     A lease runs out while its holder waits for the next cluster's lock, and blocks that cluster for
-    nothing. So once half of the first lease is over, all are released and acquired anew.
+    nothing. So once half of the first lease is over, all are released and acquired again.
 
     Raises:
         ClusterLockTimeout: at the deadline; no lock is held.

@@ -87,7 +87,7 @@ class ClusterQueue:
     async def decide(
         self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
     ) -> Decision:
-        """Wait for the request's turn and decide it; its hosts are reserved when this returns.
+        """Wait in the queue and decide the request; its hosts are reserved when this returns.
 
         Raises:
             DecidedElsewhere: another copy of the request may have a host in another cluster.
@@ -234,7 +234,9 @@ class ClusterQueue:
         return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
-        """Declare that these requests are decided here; fail those that are decided elsewhere."""
+        """Declare that these requests are decided here; fail requests that are decided
+        elsewhere.
+        """
         declaring: list[tuple[QueuedRequest, Intent]] = []
         for queued in batch:
             attempt, request = queued.attempt, queued.attempt.request
@@ -297,7 +299,9 @@ class ClusterQueue:
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]
     ) -> tuple[list[_Placed], list[_Placed]]:
-        """Those that can be answered in time; and the others, whose claims are given back."""
+        """The requests that can be answered in time; and the others, whose claims are given
+        back.
+        """
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
         late = [each for each in placed if each.queued.attempt.caller_deadline_s <= ready_s]

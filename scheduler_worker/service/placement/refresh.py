@@ -1,6 +1,6 @@
 """What decisions ask of a feed: that it is complete, and that it refreshes before a refusal.
 
-The records of hosts are some time behind the source, which those who refuse by them must not be: a
+Host records lag behind their source. Refresh them once before refusing a request: meanwhile a
 server was deleted, a host came, and the next request is for its place. So a request that no host
 passes waits for a refresh that began after it, and is decided again, once.
 """
@@ -73,7 +73,7 @@ class RefreshBarrier:
     async def refresh(
         self, queries: Collection[str], deadline_s: float, yield_slot: YieldSlot
     ) -> bool:
-        """Wait until what may have changed for a request is read anew; False: it did not come.
+        """Wait until what may have changed for a request is read again; False: it did not come.
 
         ``queries`` of allocation candidates are what nova-scheduler would ask for it.
 

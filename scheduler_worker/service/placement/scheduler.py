@@ -70,7 +70,7 @@ class _Life(PlacementAttempt):
     """The last one that Placement did not take."""
     verification: Verification
     has_renewed = False
-    """Whether its alternates were chosen anew, as some had changed."""
+    """Whether its alternates were chosen again, as some had changed."""
     rounds = 0
     """How often its hosts were taken back and others decided."""
     # Of one round
@@ -104,7 +104,7 @@ class Scheduler:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
-        With ``freshness``, requests wait until all hosts are known, and until these are read anew
+        With ``freshness``, requests wait until all hosts are known, and until these are read again
         before they are refused. With ``verifying``, chosen hosts are compared with where they are
         from before callers are answered. ``keep`` is given each request as it was asked, how it
         ended, and its decision if it got one; it must not block.
@@ -166,7 +166,7 @@ class Scheduler:
 
     @property
     def waiting_for_feed(self) -> int:
-        """How many requests wait until hosts are known, or were read anew."""
+        """How many requests wait until hosts are known, or were read again."""
         return self._barrier.waiting if self._barrier else 0
 
     def describe(self, cluster: str) -> dict[str, object]:
@@ -207,7 +207,7 @@ class Scheduler:
     ) -> Decision:
         """Choose and reserve a host for every instance of the request, and claim it in Placement.
 
-        Waits for the request's turn. If no host passes but one would if pending reservations
+        Waits in the queue. If no host passes but one would if pending reservations
         were released, waits for that too, and for Placement, inside ``yield_slot``. ``remaining_s``
         is how long the caller waits for the answer.
 
@@ -361,7 +361,7 @@ class Scheduler:
         raise refusal(refused, eligible, life.request.spec)
 
     async def _refresh(self, life: _Life, *, for_alternates: bool = False) -> bool:
-        """Have hosts read anew from their source, once for each request; whether that was done."""
+        """Have hosts read again from their source, once for each request; whether that was done."""
         if self._barrier is None or life.refresh is not None:
             return False
         life.refreshes_alternates = for_alternates
@@ -377,7 +377,7 @@ class Scheduler:
         return is_done
 
     async def _complete_alternates(self, life: _Life) -> None:
-        """Have hosts read anew for alternates that the decision lacks.
+        """Have hosts read again for alternates that the decision lacks.
 
         A caller whose build fails everywhere else would count on them as on the first host.
         """

@@ -245,7 +245,7 @@ class PolicyAdministration:
     def register_units(self) -> tuple[PolicyUnits, dict[str, StoredUnit]]:
         """Store the user units that are installed; others that are stored count as disabled.
 
-        Returns all units, and those that are stored by their ids.
+        Returns all units, and the stored units by their ids.
         """
         known = {unit.id: unit for unit in self._store.units()}
         installed = {

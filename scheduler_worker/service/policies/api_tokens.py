@@ -1,7 +1,7 @@
 """The tokens of the REST API, as records of the shared state's scope ``@tokens``.
 
 Every API process sees a new or revoked token with its next request, a restart ends none, and the
-store deletes those that have expired. ``k:`` and a token's digest is the token.
+store deletes expired tokens. ``k:`` and a token's digest is the token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler_worker.service.state.replica import RecordKind, Replica
 SCOPE = "@tokens"
 _TOKEN = "k:"  # noqa: S105 - the beginning of a key
 MAX_TOKENS = 1000
-"""Upper bound of a user's tokens; one more ends the one that would expire first."""
+"""Upper bound of a user's tokens; one more ends the token that would expire first."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -85,7 +85,7 @@ class PolicyLibrary:
         return editable(self.policy(policy_id))
 
     def units(self, stored: Iterable[StoredUnit] | None = None) -> PolicyUnits:
-        """All units; ``stored`` are those of the store, if the caller has read them."""
+        """All units; ``stored`` are the store's, if the caller has read them."""
         return PolicyUnits(self._catalogue(), self._store.units() if stored is None else stored)
 
     def unit(self, unit_id: str) -> PolicyUnit:
@@ -158,7 +158,7 @@ class Attachments:
         self._clock = clock
 
     def clusters(self) -> list[str]:
-        """The names of all clusters: those with hosts, and those that were attached before.
+        """The names of all clusters: with hosts, or attached before.
 
         Raises StateUnavailable.
         """
@@ -186,8 +186,8 @@ class Attachments:
 
         Without ``policy`` the cluster keeps its policy. ``parameters`` are the cluster's own;
         without them it keeps its own under the same policy, and has the policy's under another.
-        Those that only the policy before knows are dropped. A cluster that ``is_new`` need not have
-        hosts yet.
+        Parameters that only the policy before knows are dropped. A cluster that ``is_new`` need not
+        have hosts yet.
 
         Raises:
             NotFound: there is no such policy, or no such cluster.

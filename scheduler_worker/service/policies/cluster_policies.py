@@ -27,7 +27,7 @@ T = TypeVar("T")
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 """Of random pauses between attempts. Without them, of two processes that edit at the same pace the
-one that came second would come second in every attempt."""
+second one would come second in every attempt."""
 
 
 class ClusterPolicies:

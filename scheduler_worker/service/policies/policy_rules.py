@@ -83,8 +83,8 @@ def cluster_parameters(
 ) -> dict[str, str]:
     """A cluster's parameters under a policy: its own values, else the policy's.
 
-    Names that the policy does not know are dropped. It knows those that its units declare, and
-    those that it sets: a built-in one may set what a unit of a later version reads.
+    Names that the policy does not know are dropped. It knows parameters that its units declare, and
+    parameters that it sets: a built-in one may set what a unit of a later version reads.
     """
     known = declarations(policy, units).keys() | policy.parameters.keys()
     return {name: value for name, value in {**policy.parameters, **own}.items() if name in known}

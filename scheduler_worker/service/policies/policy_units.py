@@ -1,6 +1,6 @@
 """The units that policies may use, as administrators see them: one entry for each kind of a unit.
 
-Units that come with the worker are those of the catalogue. User units are listed once they have
+Units that come with the worker are in the catalogue. User units are listed once they have
 been registered in the policy store, so that one which is not installed any more is still known, as
 disabled, and one that was removed is not offered.
 """
@@ -37,7 +37,7 @@ class PolicyUnits:
         known = {unit.id: unit for unit in stored}
         enabled = {key for key, unit in known.items() if unit.is_enabled}
         self.catalogue = catalogue.limited_to(enabled)
-        """Those that wait to be enabled are disabled in it."""
+        """Units that wait to be enabled are disabled in it."""
         shown = {key: _uninstalled(unit) for key, unit in known.items()}
         for entry in self.catalogue:
             for unit in () if entry.is_mandatory else _kinds(entry):

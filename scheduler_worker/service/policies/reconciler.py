@@ -34,7 +34,7 @@ class Reconciler(Periodic):
     ) -> None:
         """``report`` gets a sentence for each repair, and for each problem when it appears.
 
-        ``shared_entries`` are those of the audit that workers have written.
+        ``shared_entries`` are entries of the audit that workers have written.
         Entries of the audit are kept for so many days; 0: for ever.
         """
         super().__init__("policy-reconciler", self.run_due, interval_s, first_s=interval_s)

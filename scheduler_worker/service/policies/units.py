@@ -187,7 +187,7 @@ def _unknown(option: str, names: Sequence[str], known: Collection[str]) -> str:
 
 
 WATCH_S = 5.0
-"""How often it is looked whether files have changed."""
+"""How often files are checked for changes."""
 
 
 def watch(has_changed: Callable[[], bool], read_again: Callable[[], object]) -> Periodic:
@@ -204,7 +204,7 @@ def watch(has_changed: Callable[[], bool], read_again: Callable[[], object]) -> 
 def with_external(catalogue: Catalogue, files: Iterable[PluginFile]) -> Catalogue:
     """The catalogue with the units of files. A name that is taken stays with who has it.
 
-    Those that cannot be used are there too, and say why.
+    Units that cannot be used are there too, and say why.
     """
     return Catalogue([*catalogue, *_entries(catalogue, files)])
 

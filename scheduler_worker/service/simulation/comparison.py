@@ -22,7 +22,7 @@ class Comparison(enum.StrEnum):
 
     SAME = "same"
     AS_GOOD = "as_good"
-    """Another host, of the same weight here, or among those of which one is taken at random."""
+    """Another host, of the same weight here, or among hosts of which one is taken at random."""
     DIFFERS = "differs"
     OVERLAPPED = "overlapped"
     """Another host that suits here, while it was unknown where earlier instances would get to."""
@@ -65,7 +65,7 @@ class Expectation(msgspec.Struct, frozen=True):
     weighers: tuple[str, ...]
     refusal: str
     before: frozenset[tuple[str, str]]
-    """Instance and host, of those that do not count: where the instances are moved from."""
+    """Instance and host that do not count: the instances are moved from there."""
     due_s: float
     is_overlapped: bool
 

@@ -26,7 +26,7 @@ PAGE = 5000
 """Records that are copied at a time."""
 
 ReadPage = Callable[[str | None, str | None], RecordsPage]
-"""Reads records of a cluster, None: those that belong to none, after a key, None: the first."""
+"""Reads records of a cluster, None: of no cluster, after a key, None: the first."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
-"""Kept decisions are decided again, in their order, on a copy of the hosts: a rehearsal.
+"""Recorded decisions are decided again, in their order, on a copy of the hosts: a simulation.
 
-Instances that are still where they came to in the span are taken away first, and decided anew. An
+Instances that are still where they came to in the span are taken away first, and decided again. An
 instance that is gone by now, or came elsewhere by a later decision, counts only at the moment of
 its decision: nobody knows for how long it stayed.
 """
@@ -60,7 +60,7 @@ class InstanceUse(NamedTuple):
 
 
 def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snapshot, set[str]]:
-    """The snapshot as if these instances, by uuid, were not there, and those that were.
+    """The snapshot as if these instances, by uuid, were not there, and the instances that were.
 
     Reservations go as they are. What a host reports as used is reduced by what the instance takes
     if the host is its only one, and has a single node: else it stays where it is.
@@ -155,11 +155,11 @@ FOR_EVER_S = 10.0 * 365 * 86_400
 
 
 class Tried(NamedTuple):
-    """The conditions of a rehearsal that differ from those in force."""
+    """The conditions of a simulation that differ from those in force."""
 
     policy: ClusterPolicy | None = None
     cluster: str | None = None
-    """The one that the policy is for; None: all."""
+    """The cluster that the policy is for; None: all."""
     drained: Collection[str] = ()
     """Hosts, by name, that take no more instances."""
     added: Sequence[HostReport] = ()
@@ -170,13 +170,13 @@ class RehearsalPlan(NamedTuple):
     """What is to be decided again, and on which hosts."""
 
     snapshot: Snapshot
-    """The hosts without the instances that are decided anew."""
+    """The hosts without the instances that are decided again."""
     decisions: tuple[KeptDecision, ...]
     """The oldest first."""
     staying: frozenset[DecisionId]
     """The decisions whose instances take room afterwards."""
     left_out: Mapping[str, int]
-    """Why decisions are not rehearsed -> how many."""
+    """Why decisions are left out -> how many."""
 
 
 def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:

@@ -102,7 +102,7 @@ class DryRun(Periodic):
         self._count([Comparison.UNDECIDED])
 
     def run_due(self) -> float:
-        """Compare what has shown or is overdue; returns the seconds until the next look."""
+        """Compare what has shown or is overdue; returns the seconds until the next check."""
         now_s = self._clock.monotonic_s()
         try:
             self._look(now_s)

@@ -1,6 +1,6 @@
-"""Rehearsals in the shared state, scope ``@rehearsals``: every process that serves them knows all.
+"""Simulations in the shared state, scope ``@rehearsals``: every process that serves them knows all.
 
-``r:`` and an id is what became of a rehearsal until now, ``s:`` and the id its summary. While one
+``r:`` and an id is what became of a simulation until now, ``s:`` and the id its summary. While one
 runs, the process that runs it renews ``r:``; one that is not renewed for long counts as failed.
 Whoever removes ``r:``, or writes there that it is cancelled, ends it.
 """
@@ -27,7 +27,7 @@ _RECORD, _SUMMARY = "r:", "s:"
 
 
 class RehearsalRecords(Replica):
-    """The rehearsals of all processes. Methods raise StateUnavailable."""
+    """The simulations of all processes. Methods raise StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
         self._records = RecordKind(_RECORD, msgspec.json.Decoder(RehearsalRecord).decode)
@@ -42,14 +42,14 @@ class RehearsalRecords(Replica):
             return self.refresh(self._store).now_s
 
     def all(self) -> Sequence[RehearsalRecord]:
-        """Those that are known, the latest first."""
+        """The known simulations, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
             found = [_seen(record, now_s) for record in self._records.values()]
         return sorted(found, key=lambda each: (-each.begun_at_s, each.id))
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
-        """A rehearsal with its summary, which it has once it is done; None: there is none."""
+        """A simulation with its summary, which it has once it is done; None: there is none."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
             record, summary = self._records.get(id), self._summaries.get(id)
@@ -58,7 +58,7 @@ class RehearsalRecords(Replica):
         return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
 
     def add(self, record: RehearsalRecord) -> None:
-        """Store a new one, and remove the oldest of those that are too many."""
+        """Store a new one, and remove the oldest if there are too many."""
         ended = [each for each in self.all() if not each.is_running]
         puts = [put for each in ended[MOST - 1 :] for put in _removal(each.id)]
         puts.append(_put(record, self.now_s()))

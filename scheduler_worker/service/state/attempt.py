@@ -57,7 +57,7 @@ class PlacementAttempt:
         self.redirects = 0
         """How often its instances turned out to be decided in another cluster."""
         self.refresh: str | None = None
-        """Whether hosts were read anew for it: ``done``, or ``late``."""
+        """Whether hosts were read again for it: ``done``, or ``late``."""
         self.refreshes_alternates = False
         """Whether that was for alternates, not before a refusal."""
         self.changed: set[str] = set()
@@ -85,7 +85,7 @@ class PlacementAttempt:
             raise Conflict("Other requests for the same instances are being decided; try again.")
 
     def queued(self, cluster: str | None, now_s: float) -> None:
-        """Record that the wait for a cluster's lock begins; None for those of several."""
+        """Record that the wait for a cluster's lock begins; None: the locks of several clusters."""
         self.cluster = cluster
         self._queued_s = now_s
 

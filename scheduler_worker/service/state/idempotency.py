@@ -22,7 +22,7 @@ _DESTINATION = RequestedDestination()
 
 
 def reserved_rows(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
-    """Instance uuid -> row of its host, for those that have one which still suits the request."""
+    """Instance uuid -> row of its host, for instances whose host still suits the request."""
     kept: dict[str, int] = {}
     for uuid in request.instance_uuids:
         for reservation in _earlier(replica, uuid, request.request_id):
@@ -57,7 +57,7 @@ def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Re
     """Live reservations of the instance, then the remembered answer to this very request.
 
     An absorbed instance may be in another request too, to be moved or resized: that request is
-    decided anew.
+    decided again.
     """
     yield from replica.reservations_of(uuid)
     answer = replica.answers.get(uuid)
@@ -100,7 +100,7 @@ class Verdicts(Replica):
         """The store's clock less the monotonic clock of this process; None until it was read."""
 
     def record(self, digest: str, verdict: Verdict) -> Verdict:
-        """Record a verdict unless there is one; returns the one that stands.
+        """Record a verdict unless there is one; returns the verdict that stands.
 
         ``digest`` is the same for all copies of a request. Raises StateUnavailable.
         """

@@ -8,9 +8,10 @@ instance there, declares so in a scope that belongs to no cluster. It may declar
 * the instance was declared to be in that cluster already, or
 * the last declaration is its own, and the request was refused there under a valid lease.
 
-Otherwise another copy may have a host in the declared cluster, and the request must look there
-first. Each declaration gives the record a new version. So no request draws an instance away from a
-cluster where another copy is being decided, and one that lost its lease meanwhile cannot commit.
+Otherwise another copy may have a host in the declared cluster, and the request must be decided
+there first. Each declaration gives the record a new version. So no request draws an instance away
+from a cluster where another copy is being decided, and one that lost its lease meanwhile cannot
+commit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SCOPE = "@whereabouts"
 
 
 class DecidedElsewhere(Exception):
-    """The request cannot be decided here: it must look again where its instances are."""
+    """The request cannot be decided here: it must search its instances' clusters again."""
 
 
 class Intent(NamedTuple):

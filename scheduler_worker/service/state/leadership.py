@@ -3,7 +3,7 @@
 The worker that did it last leads the cluster, by a record that it renews by compare-and-set. It
 does so again after one interval, another worker after two: so the work stays where everything is
 cached already, and another continues where a worker was stopped, killed or cut off. No cluster lock
-is held, so no decision waits for such work. Operators see a leadership as a *turn*.
+is held, so no decision waits for such work. Operators see it as leadership.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests for a look at the source of hosts: scope ``@looks``, one record under ``n:looks``.
 
-Looks are numbered. Whoever needs one that begins from now on asks for the number after the last
+Refreshes are numbered. Whoever needs one that begins from now on asks for the number after the last
 that has begun, so all that wait at a moment share one, and one that was under way counts for none
-of them. The worker that feeds begins looks and says when they are done.
+of them. The worker that feeds begins refreshes and says when they are done.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ SCOPE = "@looks"
 _KEY = "n:looks"
 _ATTEMPTS = 32
 _MOST_QUERIES = 16
-"""Different queries that one look asks Placement."""
+"""Different queries that one refresh asks Placement."""
 
 
 class RefreshRequests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which looks were asked for, begun, and done."""
+    """Which refreshes were requested, begun, and done."""
 
     wanted: int = 0
     begun: int = 0
     done: int = 0
     queries: dict[str, int] = {}
-    """What requests that wait ask of allocation candidates -> the last look that they wait for."""
+    """What requests that wait ask of allocation candidates -> the last refresh that they wait
+    for."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -49,7 +50,7 @@ class LookRecords(Replica):
             self.book = RefreshRequests() if value is None else _decode(value)
 
     def ask(self, store: Store, queries: Collection[str]) -> int:
-        """Ask for a look that begins from now on; returns its number.
+        """Request a refresh that begins from now on; returns its number.
 
         ``queries`` of allocation candidates find the hosts that may serve the request.
         """
@@ -68,7 +69,7 @@ class LookRecords(Replica):
         return number
 
     def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
-        """Begin a look if one is asked for, or was begun and not finished.
+        """Begin a refresh if one is requested, or was begun and not finished.
 
         Returns its number, and what it is to ask for.
         """
@@ -85,7 +86,7 @@ class LookRecords(Replica):
         return after.begun, after.queries.keys()
 
     def finish(self, store: Store, number: int) -> None:
-        """The look is done: what it found is stored."""
+        """The refresh is done: what it found is stored."""
 
         def finished(book: RefreshRequests) -> RefreshRequests:
             left = {query: last for query, last in book.queries.items() if last > number}

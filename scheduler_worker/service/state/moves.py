@@ -11,7 +11,7 @@ host between the first and the last that concern it:
 3. **pack**: move its reservations, remembered answers and instances into the departure.
 4. **arrive**: write host, reservations and all else to the new cluster, in one transaction that
    stores the move's id there. So it happens once, however late it is tried again.
-5. **mark** the departure as arrived, read all clusters anew, **drop** the departure if it is still
+5. **mark** the departure as arrived, read all clusters again, **drop** the departure if it is still
    as it was marked, then **end** the move. See :meth:`Moves._drop` for why it takes two writes.
 
 Each step is planned on what its cluster contains; then the move is checked to be unfinished; then

@@ -1,8 +1,8 @@
 """Which workers there are, and what each reports of itself, for operators; nothing depends on it.
 
-A worker renews both records while it serves, and removes them when it stops; those of one that was
-killed expire. They are under ``w:`` and its name in two scopes: who only lists the workers does not
-read the reports, and neither do workers of versions that know of none.
+A worker renews both records while it serves, and removes them when it stops; records of a worker
+that was killed expire. They are under ``w:`` and its name in two scopes: who only lists the workers
+does not read the reports, and neither do workers of versions that know of none.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from scheduler_worker.service.state import records
 class HostPlaces:
     """Which clusters have records of a host, by uuid and by host name: of all that are known here.
 
-    Safe for threads. It says where to look; the cluster's replica has what is there.
+    Safe for threads. It names the cluster; the cluster's replica has the records.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Replica:
         """Take in what this process has just written, instead of reading it back.
 
         ``now_s`` is of the store's clock; the caller holds ``lock``. :attr:`seen` goes on only if
-        nobody else wrote in between; otherwise the next look brings the changes of others.
+        nobody else wrote in between; otherwise the next read brings the changes of others.
         """
         entries = [
             Change(put.key, written.version, put.value)
@@ -427,7 +427,7 @@ class Fleet:
         )
 
     def records_of(self, host_uuids: Collection[str]) -> list[HostRecord]:
-        """The records of those of these hosts that this process knows."""
+        """The records of these hosts, as far as this process knows them."""
         found: list[HostRecord] = []
         for replica in self.clusters():
             with replica.lock:
@@ -476,7 +476,7 @@ class Fleet:
         return replicas
 
     def known(self, names: Iterable[str]) -> list[ClusterReplica]:
-        """The replicas of those that are known clusters, by name."""
+        """The replicas of the known clusters among these, by name."""
         return [self.cluster(name) for name in sorted(names) if name in self.globals.clusters]
 
     def prepare(self, replica: ClusterReplica) -> HostTable:

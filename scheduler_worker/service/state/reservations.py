@@ -42,7 +42,7 @@ def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: f
 
 
 def changed(before: Iterable[Reservation], after: Iterable[Reservation]) -> list[Put]:
-    """Write those that are not what they were."""
+    """Write the reservations that have changed."""
     known = {each.id: each for each in before}
     return [records.put_reservation(each) for each in after if each != known[each.id]]
 
@@ -153,7 +153,7 @@ def forgotten(replica: ClusterReplica, instance_uuid: str, *, host: str | None =
 def renamed(
     replica: ClusterReplica, before: str, after: str, now_s: float, remember_s: float
 ) -> tuple[list[Put], list[Guard]]:
-    """Carry reservations and answers over to a node that was created anew, with another uuid."""
+    """Carry reservations and answers over to a node that was created again, with another uuid."""
     puts: list[Put] = []
     reserved = on_host(replica, before)
     for each in reserved:

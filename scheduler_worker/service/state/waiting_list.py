@@ -27,7 +27,7 @@ class QueuedRequest(Deferred[Decision]):
         super().__init__()
         self.attempt = attempt
         self.deadline_s = deadline_s
-        """Until when it waits for its turn, in seconds of the monotonic clock."""
+        """Until when it waits to be decided, in seconds of the monotonic clock."""
         self.priority_boost_s = priority_boost_s
         self.rank_s = attempt.arrived_s - priority_boost_s
         self.decided = 0
@@ -41,7 +41,7 @@ class QueuedRequest(Deferred[Decision]):
 
 
 class WaitingList:
-    """Queued requests by rank, those of equal rank in the order of their arrival."""
+    """Queued requests by rank; equal ranks in the order of their arrival."""
 
     def __init__(self) -> None:
         self._requests: list[QueuedRequest] = []
@@ -53,11 +53,11 @@ class WaitingList:
         return iter(self._requests)
 
     def add(self, queued: QueuedRequest) -> None:
-        """Insert a new request, behind those of its rank."""
+        """Insert a new request, behind the requests of its rank."""
         insort_right(self._requests, queued, key=_rank_s)
 
     def put_back(self, queued: QueuedRequest) -> None:
-        """Insert a request that was taken, before those of its rank."""
+        """Insert a request that was taken, before the requests of its rank."""
         insort_left(self._requests, queued, key=_rank_s)
 
     def take(self, count: int) -> list[QueuedRequest]:

@@ -50,8 +50,8 @@ class TuningSettings(msgspec.Struct, frozen=True, kw_only=True):
     do; if that one stops, another takes over."""
     interval_s: Annotated[float, Opt(min=0, max=3600)] = 15.0
     """Seconds from one evaluation of a cluster to the next; 0: there is none. Not shorter than the
-    interval of the hosts' reports. The same in all workers: one that misses its turn loses it after
-    twice this time, at least a second."""
+    interval of the hosts' reports. The same in all workers: a leader that runs no cycle for
+    twice this time, at least a second, is replaced."""
     samples: Annotated[int, Opt(min=1, max=100)] = 10
     """Reports of a host over which averages (names that end in _avg) are taken."""
     policy_files: Annotated[tuple[str, ...], Opt(mutable=True)] = ()

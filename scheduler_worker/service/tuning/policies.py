@@ -128,7 +128,7 @@ class TuningPolicies:
         return {name: each.text for name, each in self._in_force.items()}
 
     def current(self) -> list[CurrentPolicy]:
-        """Return the policies that were set, and those of the files, by name.
+        """Return the policies that were set, and the files' policies, by name.
 
         Raises StateUnavailable.
         """

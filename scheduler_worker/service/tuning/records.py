@@ -1,8 +1,8 @@
-"""Records of tuning in the shared state: policies set by RPC, turns, and the states of hosts.
+"""Records of tuning in the shared state: policies set by RPC, leaderships, and the states of hosts.
 
 In the scope ``@tuning`` ``t:`` and a policy's name is its text, ``u:`` and a cluster's name its
-turn. What one cycle hands to the next is in a scope for each cluster, so that no decision has to
-read it: one record for each host, ``m:`` and its uuid, which lasts for a day without tuning.
+leadership. What one cycle hands to the next is in a scope for each cluster, so that no decision has
+to read it: one record for each host, ``m:`` and its uuid, which lasts for a day without tuning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TuningLeadership(Leadership, frozen=True):
     worker: str = msgspec.field(name="tuner")
     at_s: float
     cycle: int
-    """Grows even if the shared state is lost in between, for it is derived from the clock."""
+    """Grows even if the shared state is lost in between, as it is derived from the clock."""
 
     @classmethod
     def after(cls, before: Self | None, worker: str, now_s: float) -> Self:
@@ -129,7 +129,7 @@ class HostStates(Replica):
         super().__init__(_scope(cluster), self.hosts)
 
     def write(self, store: Store, hosts: Mapping[str, TunedHostState | None], now_s: float) -> None:
-        """Write states, or delete those that are None; skips those that another worker changed.
+        """Write states, or delete a state that is None; skips states that another worker changed.
 
         Raises StateUnavailable.
         """

@@ -64,7 +64,9 @@ def _disk(name: str, fields: Value, policy: Mapping[str, Value]) -> Figures:
 
 
 def _objects(fields: Mapping[str, Any], own: str) -> Figures:
-    """Return the mappings among the fields, and all other fields as those of the object ``own``."""
+    """Return the mappings among the fields, and all other fields as fields of the object
+    ``own``.
+    """
     found = {name: dict(value) for name, value in fields.items() if isinstance(value, dict)}
     others = {name: value for name, value in fields.items() if not isinstance(value, dict)}
     if others:

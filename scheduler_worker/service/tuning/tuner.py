@@ -111,7 +111,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         return self._tuning_of(cluster).sample(record, program, parameters)
 
     def describe(self) -> dict[str, object]:
-        """Return the policies in force, the alarms, and the turn of each cluster."""
+        """Return the policies in force, the alarms, and the leader of each cluster."""
         leaders = msgspec.to_builtins(dict(self.policies.records.leaders))
         return {"tuner": self.worker, "turns": leaders, **self.policies.describe()}
 

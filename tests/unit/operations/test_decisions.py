@@ -65,7 +65,7 @@ def test_a_refusal_says_why_in_one_sentence(rest):
 
 @pytest.mark.parametrize("id", ["1-1@east", "nonsense"])
 def test_one_that_is_not_kept_is_not_found(rest, id):
-    with pytest.raises(NotFound, match="no kept decision"):
+    with pytest.raises(NotFound, match="no recorded decision"):
         rest.call(get_decision, id=id)
 
 
