@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SEARCH_BOOST = {
     "Contributors": 0.2,
 }
 """How much a hit counts, by the section of its page in the navigation: guides before references."""
+KEYWORDS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text())["keywords"]
+"""Words by which the search finds a page beside those of its titles and text."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -45,6 +48,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Link what the page names; the page of decisions lists them."""
     path = page.file.src_uri
     page.meta.setdefault("search", _search(path, page))
+    if keywords := KEYWORDS.get(path.removesuffix(".md")):
+        page.meta["tags"] = keywords
     if path == DECISIONS:
         markdown += _decisions(files)
     documents = {f"docs/{each.src_uri}": each.src_uri for each in files.documentation_pages()}
