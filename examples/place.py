@@ -18,9 +18,7 @@ def main() -> int:
     request = {"flavor": {"vcpus": int(vcpus), "memory_mb": int(memory_mb), "root_gb": 20}}
     with SchedulerClient.connect() as scheduler:
         try:
-            [[chosen, *alternates]] = scheduler.select_destinations(
-                request, [instance], return_alternates=True
-            )
+            [[chosen, *alternates]] = scheduler.select_destinations(request, [instance])
         except NoValidHost as refused:
             sys.stdout.write(f"no host: {refused}\n")
             return 1
