@@ -10,7 +10,6 @@ import http.server
 import threading
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -51,7 +50,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def hits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
     """Each question, and the pages that the search finds, the best first."""
-    folder: Path = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
     handler = functools.partial(Quiet, directory=str(folder))
