@@ -5,9 +5,6 @@ The site's own search worker runs in a browser, over the index of the built site
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
 import tomllib
 from collections.abc import Iterator
 
@@ -20,6 +17,7 @@ from tests.support.consoles import chromium
 
 DECLARED = tomllib.loads((ROOT / "tools" / "docs_site" / "questions.toml").read_text())
 QUESTIONS = DECLARED["questions"]
+SITE = "http://docs.example/"
 FIRST_HITS = 3
 SEARCH = """async questions => {
     const index = await (await fetch("search/search_index.json")).json();
@@ -40,30 +38,20 @@ SEARCH = """async questions => {
 """Messages of the search worker: 0 sets it up, 2 asks; a result has the hits of each page."""
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and logs nothing."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def hits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
     """Each question, and the pages that the search finds, the best first."""
     folder = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
-    handler = functools.partial(Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with needing_servers(), sync_playwright() as playwright, chromium(playwright) as browser:
-            page = browser.new_page()
-            page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
-            yield page.evaluate(SEARCH, list(QUESTIONS))
-    finally:
-        server.shutdown()
-        server.server_close()
+    with needing_servers(), sync_playwright() as playwright, chromium(playwright) as browser:
+        page = browser.new_page()
+        page.route(
+            f"{SITE}**",
+            lambda route: route.fulfill(path=folder / route.request.url.removeprefix(SITE)),
+        )
+        page.goto(f"{SITE}index.html")
+        yield page.evaluate(SEARCH, list(QUESTIONS))
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
