@@ -15,6 +15,7 @@ import pytest
 from tests.support.pages import Shell, section
 
 ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
 FIRST = (ROOT / "docs" / "first-placement.md").read_text()
 POLICIES = (ROOT / "docs" / "cluster-policies.md").read_text()
 TUNING = (ROOT / "docs" / "tuning.md").read_text()
@@ -55,3 +56,12 @@ def test_the_first_placement_and_a_policy_that_packs(checkout, shell, redis_serv
 def test_a_tuning_policy_from_scratch(shell):
     shell.run(f"export PATH={Path(sys.executable).parent}:$PATH")
     shell.follow(section(TUNING, "A policy from scratch"))
+
+
+def test_the_placement_of_the_readme(checkout, shell, redis_server, rabbit_server):
+    try:
+        shell.follow(section(README, "First placement").replace("$ make venv\n", ""))
+    finally:
+        shell.run("kill $(jobs -p)")
+        stop = [sys.executable, "tools/dev-services", "stop"]
+        subprocess.run(stop, cwd=checkout, check=False)
