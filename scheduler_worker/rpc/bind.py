@@ -46,7 +46,7 @@ def endpoint(
     operations: Iterable[Operation[Any, Any]], services: UseCases, access: Access, callers: Callers
 ) -> Endpoint:
     """The operations that a worker serves; operations of one worker never block."""
-    found = [each for each in operations if each.home != "store"]
+    served = [each for each in operations if each.home != "store"]
 
     def method(operation: Operation[Any, Any]) -> Callable[..., Any]:
         def serve(context: Context, **arguments: Any) -> Any:
@@ -66,6 +66,6 @@ def endpoint(
     return Endpoint(
         NAMESPACE,
         VERSION,
-        {each.name: method(each) for each in found},
-        non_blocking=frozenset(each.name for each in found if each.home == "worker"),
+        {each.name: method(each) for each in served},
+        non_blocking=frozenset(each.name for each in served if each.home == "worker"),
     )

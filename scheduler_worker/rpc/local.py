@@ -176,7 +176,7 @@ class LocalConnection:
         self._unacknowledged: dict[int, _Delivery] = {}
         self._tags = itertools.count(1)
         *queues, self._dead_letters = bus.declare(names)
-        self._consumers = {each.name: _Consumer(self, each) for each in queues}
+        self._consumers = {queue.name: _Consumer(self, queue) for queue in queues}
 
     def fileno(self) -> int:
         return self._ready
@@ -240,9 +240,13 @@ class LocalConnection:
             case Publish(queue, body):
                 self.answer(queue, body)
             case Ack(tag, multiple):
-                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
-                for each in tags:
-                    self._bus.make_room(self._unacknowledged.pop(each).consumer, 1)
+                tags = (
+                    [settled for settled in self._unacknowledged if settled <= tag]
+                    if multiple
+                    else [tag]
+                )
+                for settled in tags:
+                    self._bus.make_room(self._unacknowledged.pop(settled).consumer, 1)
             case Requeue(tag):
                 delivery = self._unacknowledged.pop(tag)
                 self._bus.put_back([delivery])
@@ -266,7 +270,7 @@ class LocalConnection:
         self.stop_consuming()
         self._bus.forget(self._names.topic, self._consumers[self._names.fanout_queue].queue)
         begun = self._unacknowledged.values()
-        self._bus.put_back([*(each.counted() for each in begun), *self._inbox])
+        self._bus.put_back([*(delivery.counted() for delivery in begun), *self._inbox])
         os.close(self._ready)
 
     drop = close
@@ -443,8 +447,8 @@ class _Bus:
 
     def publish_fanout(self, topic: str, message: _Message) -> None:
         with self._lock:
-            for each in self._fanouts.get(topic, ()):
-                each.put(message)
+            for queue in self._fanouts.get(topic, ()):
+                queue.put(message)
 
     def open_call(self) -> _Call:
         call = _Call(uuid.uuid4().hex, queue.SimpleQueue())

@@ -97,8 +97,8 @@ class NovaEndpoint:
 
     def delete_aggregate(self, context: Context, aggregate: Any) -> None:
         """Forget an aggregate."""
-        found = codec.decode_aggregate(aggregate)
-        self._inventory.delete_aggregate(found.id, once=context.message_id)
+        decoded = codec.decode_aggregate(aggregate)
+        self._inventory.delete_aggregate(decoded.id, once=context.message_id)
 
     def update_instance_info(self, context: Context, host_name: Any, instance_info: Any) -> None:
         """Record the instances that a host reports."""

@@ -76,10 +76,10 @@ def _queue_use(settings: AmqpSettings, broker: Broker, names: QueueNames) -> Que
     with translated(broker, names, close):
         connection.connect()
         try:
-            found = connection.channel().queue_declare(names.queue, passive=True)
+            declared = connection.channel().queue_declare(names.queue, passive=True)
         except amqp.NotFound:
             raise BusUnavailable(f"The queue {names.queue} does not exist") from None
         version = str(connection.server_properties.get("version", "unknown"))
         with contextlib.suppress(amqp.AMQPError, OSError):
             connection.close()
-        return QueueUse(broker.address, version, found.message_count, found.consumer_count)
+        return QueueUse(broker.address, version, declared.message_count, declared.consumer_count)

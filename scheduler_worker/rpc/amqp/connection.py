@@ -259,9 +259,13 @@ class BrokerConnection:
             case Publish(queue, body):
                 self.answer(queue, body)
             case Ack(tag, multiple):
-                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
-                for each in tags:
-                    self._unacknowledged.pop(each, None)
+                tags = (
+                    [settled for settled in self._unacknowledged if settled <= tag]
+                    if multiple
+                    else [tag]
+                )
+                for settled in tags:
+                    self._unacknowledged.pop(settled, None)
                 self._write(frames.ack(self._channel.channel_id, tag, multiple=multiple))
             case Requeue(tag):
                 self._unacknowledged.pop(tag, None)
@@ -299,7 +303,11 @@ class BrokerConnection:
 
     def unconfirmed_answers(self) -> list[Publish]:
         pending = self._publisher.pending if self._publisher is not None else []
-        return [Publish(each.queue, each.body) for each in pending if each.done == self._answered]
+        return [
+            Publish(publication.queue, publication.body)
+            for publication in pending
+            if publication.done == self._answered
+        ]
 
     def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):

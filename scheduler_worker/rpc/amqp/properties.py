@@ -39,8 +39,8 @@ class Properties(NamedTuple):
 
     @property
     def expiration(self) -> str | None:
-        found = self.values.get("expiration")
-        return found if isinstance(found, str) else None
+        expiration = self.values.get("expiration")
+        return expiration if isinstance(expiration, str) else None
 
     @property
     def compression(self) -> object:
@@ -49,8 +49,8 @@ class Properties(NamedTuple):
     @property
     def traceparent(self) -> str | None:
         """The sender's trace context, in W3C's form."""
-        found = self.headers.get("traceparent")
-        return found if isinstance(found, str) else None
+        traceparent = self.headers.get("traceparent")
+        return traceparent if isinstance(traceparent, str) else None
 
     @property
     def expires_ms(self) -> int | None:

@@ -112,8 +112,8 @@ class ProtocolConnection(amqp.Connection):  # type: ignore[misc]
 
     def transport_or_none(self) -> Stream | None:
         """Unlike ``transport``, which raises before the connection is open."""
-        found: Stream | None = self._transport
-        return found
+        transport: Stream | None = self._transport
+        return transport
 
 
 CONNECT_S = 5.0

@@ -91,8 +91,8 @@ class ConfirmingPublisher:
                 return
 
     def _confirm(self, number: int, multiple: bool, *, is_ack: bool) -> None:
-        for each in list(self._up_to(number)) if multiple else [number]:
-            publication = self._sent.pop(each, None)
+        for tag in list(self._up_to(number)) if multiple else [number]:
+            publication = self._sent.pop(tag, None)
             if publication is None:
                 continue
             if self._suspects and self._suspects[0] is publication:
@@ -107,10 +107,10 @@ class ConfirmingPublisher:
         self._send_next()
 
     def _up_to(self, number: int) -> Iterator[int]:
-        for each in self._sent:
-            if each > number:
+        for tag in self._sent:
+            if tag > number:
                 return
-            yield each
+            yield tag
 
     def _closed(self, code: int, why: str, refused: Signature) -> None:
         """The broker closed the channel, over a publication if it was refused ``basic.publish``."""

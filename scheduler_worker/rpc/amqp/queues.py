@@ -37,12 +37,12 @@ class QueueDeclarations:
         lost, and another worker has declared it again before us.
         """
         names = self._names
-        found = {
+        missing = {
             queue
             for queue in (names.queue, names.own_queue, names.fanout_queue)
             if not self._exists(queue)
         }
-        return frozenset(found | {names.queue} if names.own_queue in found else found)
+        return frozenset(missing | {names.queue} if names.own_queue in missing else missing)
 
     def declare(self) -> None:
         """Declare them all.

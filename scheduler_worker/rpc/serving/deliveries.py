@@ -236,7 +236,7 @@ class DeliveryTracker:
     def connection_lost(self) -> list[Work]:
         """Void all tags; returns what is in flight."""
         self._open.clear()
-        self._due = [each for each in self._due if isinstance(each, Publish)]
+        self._due = [command for command in self._due if isinstance(command, Publish)]
         for work in self._in_flight.values():
             work.tags.clear()
         return self.in_flight
@@ -271,7 +271,7 @@ class DeliveryTracker:
         if self._in_flight.get(work.id) is work:
             del self._in_flight[work.id]
             self.bytes_in_flight -= work.delivery.size
-            self._due = [each for each in self._due if each != (work,)]
+            self._due = [command for command in self._due if command != (work,)]
 
     def _remember(self, request_id: str, answer: bytes | None) -> None:
         self._answers[request_id] = answer

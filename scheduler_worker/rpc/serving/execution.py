@@ -79,7 +79,7 @@ class ExtraConsumers:
 
     def open(self) -> None:
         """Take one message more."""
-        number = next(each for each in itertools.count() if each not in self._numbers)
+        number = next(free for free in itertools.count() if free not in self._numbers)
         self._numbers.append(number)
         if self._connection is not None:
             self._connection.open_extra_consumer(number)

@@ -133,7 +133,7 @@ class MessageHandler:
         self._connection = None
         self._extra_consumers.use(None)
         self.admission.use(None)
-        unsent = [each for each in self._unsent if isinstance(each, Publish)]
+        unsent = [command for command in self._unsent if isinstance(command, Publish)]
         self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
         self._unsent.clear()
         for work in self._deliveries.connection_lost():

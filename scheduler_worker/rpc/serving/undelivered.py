@@ -65,9 +65,9 @@ class UndeliveredAnswers:
 
     def returned(self, answer: Publish) -> None:
         """The broker found no queue for it: send it again, at growing intervals."""
-        each = self._keep(answer)
+        undelivered = self._keep(answer)
         now_s = time.monotonic()
-        each.retry_at_s = now_s + max(_CHECK_S, now_s - each.since_s)
+        undelivered.retry_at_s = now_s + max(_CHECK_S, now_s - undelivered.since_s)
         self._schedule_check()
 
     def connection_lost(self, answers: Iterable[Publish]) -> None:
@@ -78,17 +78,17 @@ class UndeliveredAnswers:
 
     def delivered(self, answer: Publish) -> None:
         """The broker has put it into its caller's queue."""
-        if self._kept and (found := self._kept.pop(answer, None)):
-            self._bytes -= len(found.answer.body)
+        if self._kept and (undelivered := self._kept.pop(answer, None)):
+            self._bytes -= len(undelivered.answer.body)
 
     def _keep(self, answer: Publish) -> _Undelivered:
-        each = self._kept.get(answer)
-        if each is None:
-            each = self._kept[answer] = _Undelivered(answer, time.monotonic())
+        undelivered = self._kept.get(answer)
+        if undelivered is None:
+            undelivered = self._kept[answer] = _Undelivered(answer, time.monotonic())
             self._bytes += len(answer.body)
         while len(self._kept) > MAX_ANSWERS or self._bytes > MAX_BYTES:
             self._drop(next(iter(self._kept)))
-        return each
+        return undelivered
 
     def _schedule_check(self) -> None:
         if not self._is_check_due and (self._kept or self._unlogged):
@@ -98,11 +98,13 @@ class UndeliveredAnswers:
     def _check(self) -> None:
         self._is_check_due = False
         now_s = time.monotonic()
-        for each in list(self._kept.values()):
-            if now_s - each.since_s > self._remaining_s:
-                self._drop(each.answer)
-            elif each.retry_at_s <= now_s and self._send(each.answer.queue, each.answer.body):
-                each.retry_at_s = float("inf")  # until the broker returns or confirms it
+        for undelivered in list(self._kept.values()):
+            if now_s - undelivered.since_s > self._remaining_s:
+                self._drop(undelivered.answer)
+            elif undelivered.retry_at_s <= now_s and self._send(
+                undelivered.answer.queue, undelivered.answer.body
+            ):
+                undelivered.retry_at_s = float("inf")  # until the broker returns or confirms it
         self._log_dropped()
         self._schedule_check()
 

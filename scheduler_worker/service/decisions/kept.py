@@ -77,23 +77,23 @@ class KeptDecisions:
         Looks at a bounded number of them, so a page may have fewer, or none, and yet continue.
         """
         newest = self._newest(query)
-        found: list[KeptDecision] = []
+        decisions: list[KeptDecision] = []
         last: DecisionId | None = None
         for last, logged in islice(newest, MAX_EXAMINED):
             outline = _outline(logged)
             if query.admits(outline):
-                found.append(KeptDecision(last, _with_reason(outline)))
-            if len(found) == limit:
+                decisions.append(KeptDecision(last, _with_reason(outline)))
+            if len(decisions) == limit:
                 break
         is_last = next(newest, None) is None
-        return DecisionPage(found, None if is_last else last)
+        return DecisionPage(decisions, None if is_last else last)
 
     def get(self, id: DecisionId) -> KeptDecision | None:
         """A record with its details; None: there is none, or it is not kept any more."""
-        found = self._log.get(id.scope, id.position)
-        if found is None:
+        record = self._log.get(id.scope, id.position)
+        if record is None:
             return None
-        logged, details = found
+        logged, details = record
         return KeptDecision(id, _with_reason(_outline(logged)), Details.decoded(details))
 
     def with_details(self, query: DecisionQuery) -> Iterator[KeptDecision]:
@@ -110,12 +110,12 @@ class KeptDecisions:
 
     def stored_details(self, ids: Sequence[DecisionId]) -> list[bytes | None]:
         """The details of records in their stored form; None: they are not kept any more."""
-        found: dict[DecisionId, bytes | None] = {}
-        for scope in {each.scope for each in ids}:
-            some = [each for each in ids if each.scope == scope]
-            details = self._log.details(scope, [each.position for each in some])
-            found |= dict(zip(some, details, strict=True))
-        return [found[each] for each in ids]
+        details_of: dict[DecisionId, bytes | None] = {}
+        for scope in {decision_id.scope for decision_id in ids}:
+            some = [decision_id for decision_id in ids if decision_id.scope == scope]
+            details = self._log.details(scope, [decision_id.position for decision_id in some])
+            details_of |= dict(zip(some, details, strict=True))
+        return [details_of[decision_id] for decision_id in ids]
 
     def close(self) -> None:
         """Close the log."""
@@ -137,8 +137,8 @@ class KeptDecisions:
 
     def _read(self, scope: str, instance: str | None, before: Position | None) -> Iterator[Logged]:
         if instance is not None:
-            found = self._log.of_instance(scope, instance)
-            yield from (each for each in found if before is None or each.position < before)
+            records = self._log.of_instance(scope, instance)
+            yield from (record for record in records if before is None or record.position < before)
             return
         while page := self._log.newest(scope, before=before, count=_READ_AT_ONCE):
             yield from page

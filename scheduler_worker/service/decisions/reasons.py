@@ -24,10 +24,10 @@ def lead(outcome: Outcome, ranked: Ranked) -> Lead | None:
         return Lead(outcome.candidates, outcome.passed, best=best)
     shares = [
         (name, own, following)
-        for name, given in zip(ranked.weighers, ranked.shares, strict=True)
-        if len(given) > 1
-        and (own := given[0]) is not None
-        and (following := given[1]) is not None
+        for name, share in zip(ranked.weighers, ranked.shares, strict=True)
+        if len(share) > 1
+        and (own := share[0]) is not None
+        and (following := share[1]) is not None
         and own > following
     ]
     return Lead(outcome.candidates, outcome.passed, tuple(shares))

@@ -98,7 +98,7 @@ class Recorder(Periodic):
     @property
     def waiting(self) -> int:
         """How many records wait to be written."""
-        return len(self._waiting) + sum(len(each.records) for each in list(self._unwritten))
+        return len(self._waiting) + sum(len(batch.records) for batch in list(self._unwritten))
 
     def keep(self, request: Request, outcome: Outcome, decision: Decision | None) -> None:
         """Keep a record of a request that ended, as it was asked. Does not block."""
@@ -121,8 +121,10 @@ class Recorder(Periodic):
     def stop(self) -> None:
         """End the thread; what waits is written if that is possible now."""
         super().stop()
-        if left := self.waiting:
-            LOG.warning("Records of decisions that could not be written before the end: %d", left)
+        if waiting := self.waiting:
+            LOG.warning(
+                "Records of decisions that could not be written before the end: %d", waiting
+            )
         self._log.close()
 
     def _write_all(self) -> None:
@@ -157,28 +159,28 @@ class Recorder(Periodic):
         batches: dict[str, _Batch] = {}
         known = self._clusters()
         for _ in range(min(len(self._waiting), BATCH)):
-            left = self._waiting.popleft()
-            cluster = left.outcome.cluster
+            ended = self._waiting.popleft()
+            cluster = ended.outcome.cluster
             scope = cluster if cluster is not None and cluster in known else GLOBAL
             batch = batches.get(scope)
             if batch is None:
                 batch = batches[scope] = _Batch(scope, unique_hex(), [])
             try:
-                batch.records.append(self._record(left))
+                batch.records.append(self._record(ended))
             except Exception:
-                LOG.exception("No record can be made of request %s", left.outcome.request_id)
+                LOG.exception("No record can be made of request %s", ended.outcome.request_id)
                 self._observer.count(events.DECISION_RECORDS, "dropped")
         return iter(batches.values())
 
-    def _record(self, left: _Left) -> LogRecord:
-        details = _details(left)
+    def _record(self, ended: _Left) -> LogRecord:
+        details = _details(ended)
         why = (
             ""
-            if left.decision is not None
-            else why_refused(left.outcome, details, self._pipeline_of)
+            if ended.decision is not None
+            else why_refused(ended.outcome, details, self._pipeline_of)
         )
-        outline = _outline(left, self._worker, why)
-        return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
+        outline = _outline(ended, self._worker, why)
+        return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 
     def _say_what_was_dropped(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -187,11 +189,11 @@ class Recorder(Periodic):
             LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
-def _outline(left: _Left, worker: str, why: str) -> DecisionSummary:
-    outcome, spec = left.outcome, left.request.spec
-    is_placed = left.decision is not None
+def _outline(ended: _Left, worker: str, why: str) -> DecisionSummary:
+    outcome, spec = ended.outcome, ended.request.spec
+    is_placed = ended.decision is not None
     return DecisionSummary(
-        decided_at_s=round(left.decided_at_s, 3),
+        decided_at_s=round(ended.decided_at_s, 3),
         worker=worker,
         result=_result(outcome),
         request_id=outcome.request_id,
@@ -205,7 +207,7 @@ def _outline(left: _Left, worker: str, why: str) -> DecisionSummary:
         error=None if is_placed else outcome.result,
         reason=why,
         duration_s=outcome.duration_s,
-        lead=lead(outcome, left.decision.ranked) if left.decision is not None else None,
+        lead=lead(outcome, ended.decision.ranked) if ended.decision is not None else None,
     )
 
 
@@ -215,8 +217,8 @@ def _result(outcome: Outcome) -> Result:
     return "refused" if outcome.result == NoValidHost.__name__ else "failed"
 
 
-def _details(left: _Left) -> Details:
-    request, outcome, decision = left.request, left.outcome, left.decision
+def _details(ended: _Left) -> Details:
+    request, outcome, decision = ended.request, ended.outcome, ended.decision
     return Details(
         spec=to_keep(request.spec),
         num_alternates=request.num_alternates,
@@ -226,7 +228,9 @@ def _details(left: _Left) -> Details:
         ranked=decision.ranked if decision else Ranked(),
         selections=tuple(
             [
-                tuple([ComputeNode(each.service_host, each.nodename) for each in some])
+                tuple(
+                    [ComputeNode(selection.service_host, selection.nodename) for selection in some]
+                )
                 for some in (decision.selections if decision else ())
             ]
         ),
