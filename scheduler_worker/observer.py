@@ -11,7 +11,7 @@ from scheduler_worker.events import Count, Duration, Level
 PhaseName = Literal[
     "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
 ]  # fmt: skip
-"""Waiting in the queue and for the cluster's lock; deciding; reserving; waiting for pending
+"""Waiting in the queue and for the cluster's lock, deciding, reserving. Waiting for pending
 reservations, for a refresh of the hosts, for Placement, for the hosts' sources."""
 
 

@@ -42,7 +42,7 @@ class PolicyStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         str, Opt(secret=True, sample_default=f"sqlite:///{_DIRECTORY}/{_FILE}")
     ] = f"sqlite:///{os.environ.get('STATE_DIRECTORY', _DIRECTORY)}/{_FILE}"
     """The database of the policies that administrators make. For programs of one host, the path of
-    a SQLite file; the default is in the state directory that systemd gives the service. Otherwise
+    a SQLite file. The default is in the state directory that systemd gives the service. Otherwise
     postgresql://user:password@host/database or mariadb://user:password@host/database, which need
     the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables; a new
     SQLite file gets them by itself. Workers do not read it while they decide."""

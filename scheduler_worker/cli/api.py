@@ -1,6 +1,6 @@
 """``scheduler-worker-api``: the command that serves the REST API.
 
-SIGTERM or SIGINT: finish the requests in hand and exit with 0; a second one exits at once with 1.
+SIGTERM or SIGINT: finish the requests in hand and exit with 0. A second one exits at once with 1.
 The users file is read again by itself; other options need a restart.
 """
 

@@ -226,7 +226,7 @@ def _cell(found: Any, column: Column) -> Any:
 
 
 def _field(found: Any, path: Sequence[str]) -> Any:
-    """The field at a path; for a list, the fields of its items; None behind None."""
+    """The field at a path. For a list, the fields of its items; None behind None."""
     if not path or found is None:
         return found
     if isinstance(found, list):

@@ -28,7 +28,7 @@ def add_config(parser: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a configuration file of the workers; may be repeated; default: their files",
+        help="a configuration file of the workers, repeatable; default: their files",
     )
     parser.add_argument(
         "--config-dir",

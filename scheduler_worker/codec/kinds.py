@@ -1,6 +1,6 @@
 """Names, versions and fields of Nova's objects.
 
-The fields of the model are read; other fields are listed here. Versions are the newest
+The fields of the model are read. Other fields are listed here. Versions are the newest
 that is known; answers carry them, and Nova 34 reads them.
 """
 

@@ -155,7 +155,7 @@ class BalancePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Mode = Literal["off", "dry_run", "on"]
-"""``off``: the balance is not asked; ``dry_run``: it says what it would do; ``on``: it does it."""
+"""``off``: the balance is not asked. ``dry_run``: it says what it would do. ``on``: it does it."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 

@@ -79,8 +79,8 @@ class DecisionFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     global_request_id: str | None = None
     project_id: str | None = None
     cluster: str | None = None
-    """That of the hosts, or the first one that refused it; names joined by `+` for one decided
-    over several; null: it did not get that far."""
+    """That of the hosts, or the first one that refused it. Names joined by `+` for one decided
+    over several. Null: it did not get that far."""
     flavor: str | None = None
     availability_zone: str | None = None
     policy: str | None = None

@@ -1,8 +1,8 @@
 """Resource providers: the inventories of a host beside vCPUs, memory and disk, as a tree.
 
-The terms are Placement's. The root of a host's tree is the compute node; below it are NUMA nodes,
+The terms are Placement's. The root of a host's tree is the compute node. Below it are NUMA nodes,
 devices, ports with bandwidth, whatever has inventories of its own. A host that reports no providers
-is a tree of one, without inventories. How much flavors took of a root differs from host to host; so
+is a tree of one, without inventories. How much flavors took of a root differs from host to host. So
 that is not kept in the tree but in columns, see :mod:`~scheduler_worker.model.inventories`.
 
 Hosts of one kind have equal trees but for the uuids; so these are kept apart

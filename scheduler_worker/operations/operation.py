@@ -37,8 +37,8 @@ Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 Answer = TypeVar("Answer")
 Moment = Annotated[datetime, Meta(tz=True)]
 Home = Literal["fleet", "store", "worker"]
-"""Who serves an operation: every worker and API process, by the shared state; API processes alone,
-which have the SQL store; or the one worker that the parameter ``worker`` names."""
+"""Who serves an operation: every worker and API process, by the shared state, or API processes
+alone, which have the SQL store, or the one worker that the parameter ``worker`` names."""
 Column = str | tuple[str, str]
 """The path of a field, such as ``vcpus.used``; with ``age`` or ``left``: a time as a duration."""
 

@@ -149,10 +149,10 @@ class WorkerStatus(WorkerFacts, frozen=True, kw_only=True):
 def list_workers(call: Call, query: PageQuery) -> Page[WorkerView]:
     """List the workers by name, as each reported last.
 
-    State: serving; drained, or draining while requests are in hand; not ready, `worker show` says
-    why; dry run; silent: killed less than 30 s ago, stuck or cut off; no report yet. Lag is how
-    long requests wait in the topic's queue before this worker gets them; 0 while it has free slots.
-    Holds: leases of clusters' locks, and the leadership of feed, tuning and balancing.
+    State: serving, drained, or draining while requests are in hand. Not ready: `worker show` says
+    why. Silent: killed less than 30 s ago, stuck or cut off. Also dry run, and no report yet. Lag
+    is how long requests wait in the topic's queue before this worker gets them; 0 while it has free
+    slots. Holds: leases of clusters' locks, and the leadership of feed, tuning and balancing.
     """
     found = ((each.name, each) for each in call.services.workers.read())
     return page_of(found, query, _worker)

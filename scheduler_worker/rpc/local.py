@@ -6,7 +6,7 @@ a :class:`LocalConnection`. Queues outlive their servers, what a server has not 
 the next one, a call expires when its caller gives up, a fanout is addressed by topic alone, without
 an exchange. Dead letters stay in a queue, as long as the bus lives.
 
-Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lives as long
+Transports with the same URL share one bus, ``local:/`` or ``local://name/``. A bus lives as long
 as one of its transports or servers. Threads wait on conditions and descriptors; an idle bus costs
 nothing.
 

@@ -25,7 +25,7 @@ class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     more throughput start more workers."""
     caller_role: Annotated[Role | None, Opt(choices=(*ROLES, "none"))] = "administrator"
     """What clients of the bus may ask for whose messages name no roles, such as
-    scheduler-workerctl: all; all but what is an administrator's; reading; nothing. Messages with
+    scheduler-workerctl: all, all but what is an administrator's, reading, nothing. Messages with
     roles of Keystone have the roles that [api] keystone_roles gives them. Messages are not proven:
     this guards against mistakes, accounts of RabbitMQ against strangers."""
     deliveries: DeliveryLimits = DeliveryLimits()

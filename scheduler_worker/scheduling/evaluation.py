@@ -34,10 +34,10 @@ EARLIER_INSTANCES = "earlier instances"
 class FilterResults:
     """Which hosts each filter passed, in order; ``masks`` are over all rows of the table.
 
-    ``before`` are those for an earlier instance, of which ``earlier`` are left; None: all hosts.
-    Of these a filter that looks at rows is asked about the ones in ``changed`` only; None: all.
-    The diagnosis also names filters that do not apply, as passing all. Filters in ``left_out`` are
-    not asked: :meth:`narrowed` applies them for one request.
+    ``before`` are the results for an earlier instance, of which ``earlier`` are left. None: all
+    hosts. Of these a filter that looks at rows is asked about the ones in ``changed`` only. None:
+    all. The diagnosis also names filters that do not apply, as passing all. Filters in ``left_out``
+    are not asked: :meth:`narrowed` applies them for one request.
     """
 
     def __init__(

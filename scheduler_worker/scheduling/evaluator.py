@@ -97,8 +97,8 @@ def _content(spec: RequestSpec) -> bytes | None:
 _CACHED_BYTES = 64 * 2**20
 _MANY_CACHED, _MOST_BYTES = 32, 512 * 2**20
 _FEWEST_CACHED = 2
-"""How large the evaluation cache of a table grows; how many evaluations are kept where that is
-more, and up to which size; and how many even then. At 100,000 hosts one takes 11 MB."""
+"""How large the evaluation cache of a table grows. How many evaluations are kept if that is
+more, and up to which size. How many are kept even then. At 100,000 hosts one takes 11 MB."""
 
 
 class Evaluator:

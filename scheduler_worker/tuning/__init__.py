@@ -7,6 +7,6 @@ Three phases, each with its own types, so that an unchecked policy cannot be eva
 3. *run* (:mod:`~.evaluate`): a program and statistics to changes, for all entities at once.
 
 :func:`.loader.load` is the first two. The package is pure: no clock, no I/O, no ``eval``. Callers
-pass the time; a name in a policy is a dictionary key and nothing else; the work is bounded by the
+pass the time. A name in a policy is a dictionary key and nothing else. The work is bounded by the
 size of the policy times the number of entities.
 """

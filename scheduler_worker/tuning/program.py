@@ -46,7 +46,7 @@ class Limit(msgspec.Struct, frozen=True):
     """Limits the change in ``time_s`` seconds to the value of ``step``."""
 
     kind: str
-    """``absolute``: an amount; ``value``: a fraction of the output; ``factor``."""
+    """``absolute``: an amount. ``value``: a fraction of the output. ``factor``: a factor."""
     step: int
     time_s: float
 

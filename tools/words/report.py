@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from words.rules import LONG, Count, Violation, Word, counted, long_sentences, wrong_words
+from words.rules import (
+    LONG,
+    Count,
+    Violation,
+    Word,
+    counted,
+    long_sentences,
+    many_semicolons,
+    wrong_words,
+)
 from words.texts import Block
 
 
@@ -35,6 +44,7 @@ class Report:
         self._count = Count(*map(sum, zip(self._count, count, strict=True)))
         self._long += ((place, each) for each in long_sentences(blocks, LONG))
         self.complain(place, wrong_words(blocks, table))
+        self.complain(place, many_semicolons(blocks))
 
     def complain(self, place: str, violations: Iterable[Violation]) -> None:
         """Add what is wrong in a file."""

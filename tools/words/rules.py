@@ -10,6 +10,8 @@ from words.texts import Block, without_code
 
 LONG = 25
 TOO_LONG = 40
+SEMICOLONS = 1
+"""How many a paragraph may have."""
 SHARE = 0.04
 """The share of sentences that may have more than ``LONG`` words."""
 _PATH = re.compile(r"(?:docs/[\w./-]+|README|ARCHITECTURE|CHANGELOG)\.md")
@@ -97,6 +99,13 @@ def wrong_words(blocks: Sequence[Block], table: Sequence[Word]) -> Iterator[Viol
             for word in table:
                 for found in word.found(text):
                     yield Violation(line, f"{found!r}: write {word.use}: {text[:60]}...")
+
+
+def many_semicolons(blocks: Sequence[Block]) -> Iterator[Violation]:
+    """Each paragraph that joins more than two sentences into one."""
+    for block in blocks:
+        if block.text.count(";") > SEMICOLONS:
+            yield Violation(block.line, f"more than {SEMICOLONS} semicolon: {block.text[:60]!r}...")
 
 
 def paths_as_links(text: str) -> Iterator[Violation]:

@@ -56,10 +56,10 @@ class RedisState:
     """The :class:`~scheduler_worker.ports.State` of many processes; thread-safe.
 
     Connects at the first use. A scope with more than ``max_changes`` changes to read is read in
-    pages. The last ``max_tombstones`` of a scope are kept; a caller that has missed older ones gets
+    pages. The last ``max_tombstones`` of a scope are kept. A caller that has missed older ones gets
     everything. A command that fails with a passing error is retried for ``retry_for_s``, then
-    StateUnavailable is raised; likewise if fewer than ``wait_replicas`` replicas have a commit or a
-    write. It is stored then, and a retry finds it and waits again.
+    StateUnavailable is raised. The same holds if fewer than ``wait_replicas`` replicas have a
+    commit or a write. It is stored then, and a retry finds it and waits again.
 
     ``url`` is ``redis://``, ``rediss://``, ``unix://``,
     ``redis+sentinel://host:port,host:port/service/db`` or ``redis+cluster://host:port,host:port``

@@ -1,8 +1,9 @@
 """The tables of the policy store. The database itself refuses what breaks their rules.
 
-``migrations/`` creates them; a test compares the two. Engines, collations and how rows are numbered
-are there alone: they matter to the creation of a table only. Names and texts compare by code
-points, so that all databases agree on what is equal; ``name_key`` is the name without letter case.
+``migrations/`` creates them, and a test compares the two. Engines, collations and how rows are
+numbered are there alone: they matter to the creation of a table only. Names and texts compare by
+code points, so that all databases agree on what is equal; ``name_key`` is the name without letter
+case.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ policy_policy_unit = Table(
         "weight_factor",
     ),
 )
-"""The uses of units. ``position`` is -1 for the first, 1 for the last, else 0; ``edge`` is NULL for
+"""The uses of units. ``position`` is -1 for the first, 1 for the last, else 0. ``edge`` is NULL for
 all but those two, and unique. ``unit_id`` is that of a user unit; the worker's own are code."""
 
 policy_cluster = Table(

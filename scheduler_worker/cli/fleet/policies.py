@@ -174,10 +174,10 @@ class ImportPolicies(_InForce, FleetCommand):
 class EditPolicy(_InForce, FleetCommand):
     """Edit the policy in force of a cluster in $VISUAL or $EDITOR.
 
-    The editor gets YAML. What the workers refuse is shown with all errors, and can be edited again;
-    the text is kept, in a file that is named, until it is in force. Other clusters with this
+    The editor gets YAML. What the workers refuse is shown with all errors, and can be edited again.
+    The text is kept, in a file that is named, until it is in force. Other clusters with this
     policy keep theirs: export, edit and import it to change it everywhere. The policy `nova` itself
-    is the workers' options; editing it makes a policy of the cluster's own.
+    is the workers' options. Editing it makes a policy of the cluster's own.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """The server: one thread owns the connection, slots handle the messages.
 
-The thread waits for the broker and for results of slots at once; nothing but the thread touches
+The thread waits for the broker and for results of slots at once. Nothing but the thread touches
 the connection, the deliveries or a timer. ``handling`` has the life of a message; here are the
 start, the loop, the connections one after another, and the stop.
 """
@@ -99,7 +99,7 @@ class QueueServer:
     # From other threads
 
     def start(self) -> None:
-        """Begin to consume; returns when the queues exist. Idempotent; nothing after a stop.
+        """Begin to consume, and return when the queues exist. Idempotent; nothing after a stop.
 
         Waits for a broker that is away. Raises BusUnavailable where it refuses us, ConfigError
         where its queues are of another kind than configured.

@@ -1,7 +1,7 @@
 """Fits an instance's topology to a host's.
 
 Every cell of the instance gets a host cell of its own. Host cells are tried best first, in the
-order of permutations; the first arrangement in which each pair fits, and networks and PCI devices
+order of permutations. The first arrangement in which each pair fits, and networks and PCI devices
 are near, is taken. A host cell is only chosen if the rest of the instance still fits the rest of
 the host, so without networks and devices no choice is in vain. With them, the search gives up
 after so many choices in vain; host cells that make no difference to the request count as one.

@@ -3,8 +3,8 @@ amounts: the part of Nova's Placement request without a suffix.
 
 ``VCPU``, ``MEMORY_MB`` and ``DISK_GB`` come from the flavor: its root disk unless the instance
 boots from a volume, its ephemeral disk, and its swap, rounded up to GiB. CPUs that the request pins
-are ``PCPU``, with one more for emulator threads of their own; the others stay ``VCPU``. Extra specs
-``resources:`` override all of these, also with 0; one with a suffix takes the class from a group of
+are ``PCPU``, with one more for emulator threads of their own. The others stay ``VCPU``. Extra specs
+``resources:`` override all of these, also with 0. One with a suffix takes the class from a group of
 its own instead, and ``PCPU`` stands in for ``VCPU``. A host that has ``VCPU`` to give and no
 ``PCPU`` at all gives ``VCPU`` where all CPUs are pinned.
 

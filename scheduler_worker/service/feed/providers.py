@@ -3,7 +3,7 @@
 The generations of all are listed regularly, and trees with another one than is known are read. So
 are, for their use, trees
 
-* after Placement refused a claim (:meth:`ProviderFeed.read_again`), at once; a moment after
+* after Placement refused a claim (:meth:`ProviderFeed.read_again`), at once, and a moment after
   instances came to a host or left it, and again when their deletion must be through;
 * of hosts on which something stays reserved, until the reading has it;
 * that would not do for a request as they are known, before it is refused (:meth:`look`).

@@ -50,7 +50,7 @@ def place(
         NoValidHost: not every instance has a host, even over all clusters together.
         DecidedElsewhere: another copy of the request was faster.
         DeadlineExceeded: the caller no longer waits; nothing is reserved.
-        ClusterLockTimeout, Conflict, StateUnavailable: try again; ``attempt.reserved`` has what is
+        ClusterLockTimeout, Conflict, StateUnavailable: try again. ``attempt.reserved`` has what is
             to be taken back.
     """
     attempt.queued(None, deps.clock.monotonic_s())

@@ -216,7 +216,7 @@ class Scheduler:
             AllocationUpdateFailed, PlacementUnavailable, PlacementRefused: it cannot be claimed.
             RequestError: the request is invalid, or its claim would have no owner.
             DeadlineExceeded: the caller no longer waits, or would not; nothing stays reserved.
-            ClusterLockTimeout, Conflict, StateUnavailable: nothing is reserved; try again.
+            ClusterLockTimeout, Conflict, StateUnavailable: nothing is reserved, try again.
         """
         clock, observer = self._deps.clock, self._deps.observer
         now_s = clock.monotonic_s()

@@ -14,7 +14,7 @@ host between the first and the last that concern it:
 5. **mark** the departure as arrived, read all clusters again, **drop** the departure if it is still
    as it was marked, then **end** the move. See :meth:`Moves._drop` for why it takes two writes.
 
-Each step is planned on what its cluster contains; then the move is checked to be unfinished; then
+Each step is planned on what its cluster contains. Then the move is checked to be unfinished, and
 the step is written if nothing has changed since. So any worker may take any step at any time. If a
 worker dies during a move, another one finishes it:
 

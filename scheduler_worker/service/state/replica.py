@@ -136,7 +136,7 @@ class Replica:
     ) -> None:
         """Take in what this process has just written, instead of reading it back.
 
-        ``now_s`` is of the store's clock; the caller holds ``lock``. :attr:`seen` goes on only if
+        ``now_s`` is of the store's clock. The caller holds ``lock``. :attr:`seen` goes on only if
         nobody else wrote in between; otherwise the next read brings the changes of others.
         """
         entries = [

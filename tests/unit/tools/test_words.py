@@ -114,6 +114,13 @@ def test_a_sentence_of_more_than_forty_words_is_always_named():
     assert line.startswith("page.md:1: 41 words")
 
 
+def test_a_paragraph_has_one_semicolon_at_most():
+    is_right, [line, _] = lines_about("One; two; three.")
+    assert not is_right
+    assert line.startswith("page.md:1: more than 1 semicolon: 'One; two")
+    assert lines_about("One; two.\n\nThree; four.")[0]
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
