@@ -188,8 +188,8 @@ class HostTable(Hosts):
 
     def take_limits(self) -> dict[int, dict[str, Any]]:
         """What filters have left on hosts since the last call, by row; the table forgets it."""
-        left, self.limits = self.limits, {}
-        return left
+        limits, self.limits = self.limits, {}
+        return limits
 
     def take(self, rows: Rows) -> Hosts:
         return HostSubset(self, rows)
@@ -445,12 +445,14 @@ class HostTable(Hosts):
 
     def reservations_of_host(self, host_uuid: str) -> list[ClaimOrReservation]:
         """The claims and reservations on a host, also those under former uuids of its node."""
-        found = self._reserved_for("host", host_uuid)
+        reservations = self._reserved_for("host", host_uuid)
         row = self._row_of.get(host_uuid) if self._former_uuids else None
         if row is not None:
             former = self._former(_node(self.records[row]))
-            found += [each for each in former if self.row_of_reservation(each) == row]
-        return found
+            reservations += [
+                reservation for reservation in former if self.row_of_reservation(reservation) == row
+            ]
+        return reservations
 
     def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:
         """The row of its host; None: there is none.
@@ -568,10 +570,10 @@ class HostTable(Hosts):
     def _former(self, node: _Node) -> list[ClaimOrReservation]:
         """The reservations of a node under uuids that have no row."""
         return [
-            each
+            reservation
             for uuid in sorted(self._former_uuids.get(node, ()))
             if self._row_of.get(uuid) is None
-            for each in self._reserved_for("host", uuid)
+            for reservation in self._reserved_for("host", uuid)
         ]
 
     @contextlib.contextmanager
@@ -587,7 +589,7 @@ class HostTable(Hosts):
                     self._former_uuids.pop(node, None)
 
     def _count_former(self, nodes: Iterable[_Node], times: int) -> None:
-        for reservation in [each for node in nodes for each in self._former(node)]:
+        for reservation in [former for node in nodes for former in self._former(node)]:
             row = self.row_of_reservation(reservation)
             if row is not None:
                 self._take_from(row, reservation, times)

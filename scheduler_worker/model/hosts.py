@@ -45,8 +45,8 @@ class Groups(NamedTuple):
 
     def each(self, of: Callable[[Aggregates], Any], dtype: str) -> Values:
         """What is computed of each host's group, once for each group."""
-        found: Values = np.fromiter(map(of, self.members), dtype, len(self.members))[self.numbers]
-        return found
+        values: Values = np.fromiter(map(of, self.members), dtype, len(self.members))[self.numbers]
+        return values
 
 
 class Hosts:
@@ -73,14 +73,14 @@ class Hosts:
 
     def taking_vms(self, down_after_s: float) -> Mask:
         """The hosts that may take VMs: :func:`.host_records.takes_vms`."""
-        found: Mask = takes_vms(
+        taking: Mask = takes_vms(
             self.heartbeat_s,
             self.service_disabled,
             self.service_forced_down,
             self.now_s,
             down_after_s,
         )
-        return found
+        return taking
 
     def count_states(self, down_after_s: float) -> HostCounts:
         """How many hosts are in each state."""
@@ -222,8 +222,12 @@ class HostState:
 
     def reservations_of(self, instance_uuid: str) -> list[ClaimOrReservation]:
         """What is claimed or reserved for an instance on this host."""
-        found = self._table.reservations_of_instance(instance_uuid)
-        return [each for each in found if self._table.row_of_reservation(each) == self.row]
+        reservations = self._table.reservations_of_instance(instance_uuid)
+        return [
+            reservation
+            for reservation in reservations
+            if self._table.row_of_reservation(reservation) == self.row
+        ]
 
 
 OfOne = Callable[[HostState], Any]

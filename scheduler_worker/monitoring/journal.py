@@ -119,15 +119,15 @@ class Journal:
 
 
 def _line(outcome: Outcome, time_s: float) -> Line:
-    found = fields(outcome)
-    return Line(time_s, line(found), found)
+    values = fields(outcome)
+    return Line(time_s, line(values), values)
 
 
-def _record(each: Line) -> logging.LogRecord:
+def _record(logged: Line) -> logging.LogRecord:
     record = LOG.makeRecord(
-        LOG.name, logging.INFO, __file__, 0, each.text, (), None, extra={"extra": each.fields}
+        LOG.name, logging.INFO, __file__, 0, logged.text, (), None, extra={"extra": logged.fields}
     )
-    record.created, record.msecs = each.time_s, int(each.time_s % 1 * 1000)
+    record.created, record.msecs = logged.time_s, int(logged.time_s % 1 * 1000)
     return record
 
 
@@ -143,8 +143,8 @@ def _write(lines: Sequence[Line]) -> None:
             ):
                 handler.handle(RecordBatch(lines, _record))
                 continue
-            for each in lines:
-                handler.handle(_record(each))
+            for logged in lines:
+                handler.handle(_record(logged))
         logger = logger.parent if logger.propagate else None
 
 
@@ -180,14 +180,16 @@ def _listed(names: Sequence[str]) -> str:
     return ",".join([*shown, f"+{more}"] if more > 0 else shown)
 
 
-def line(found: dict[str, object]) -> str:
+def line(values: dict[str, object]) -> str:
     """``key=value`` text; values that are no plain words are JSON strings, empty ones ``-``."""
-    if not _PLAIN.fullmatch("".join([value for value in found.values() if isinstance(value, str)])):
-        found = {name: _quoted(value) for name, value in found.items()}
+    if not _PLAIN.fullmatch(
+        "".join([value for value in values.values() if isinstance(value, str)])
+    ):
+        values = {name: _quoted(value) for name, value in values.items()}
     return " ".join(
         [
             f"{name}={'-' if value is None or value == '' else value}"
-            for name, value in found.items()
+            for name, value in values.items()
         ]
     )
 

@@ -111,9 +111,9 @@ class SafeFormatter(logging.Formatter):
         if isinstance(value, str):
             return MASK if SECRET_NAME.search(name) else self._lines(value)
         if isinstance(value, dict):
-            return {key: self._plain(each, str(key)) for key, each in value.items()}
+            return {key: self._plain(item, str(key)) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._plain(each, name) for each in value]
+            return [self._plain(item, name) for item in value]
         return value
 
 
@@ -122,7 +122,7 @@ def cut(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
     kept = text[:longest]
-    last_word = max(kept.rfind(each) for each in _ENDS_A_WORD) + 1
+    last_word = max(kept.rfind(mark) for mark in _ENDS_A_WORD) + 1
     if "://" in kept[last_word:]:
         kept = kept[:last_word]
     return kept + _CUT
@@ -152,7 +152,7 @@ def loggers() -> list[logging.Logger]:
     """All loggers, the root first."""
     root = logging.getLogger()
     known = list(root.manager.loggerDict.values())
-    return [root, *(each for each in known if isinstance(each, logging.Logger))]
+    return [root, *(logger for logger in known if isinstance(logger, logging.Logger))]
 
 
 def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:

@@ -104,13 +104,13 @@ class FilterResults:
         if not unit.leaves_limits:
             return left_by(unit, hosts, spec, mask, changed)
         hosts.take_limits()
-        left = left_by(unit, hosts, spec, mask, changed)
+        passing = left_by(unit, hosts, spec, mask, changed)
         found = hosts.take_limits()
         if changed is not None:
             before = self.limits.get(unit, {}).items()
             found.update((row, limits) for row, limits in before if not changed[row])
         self.limits[unit] = found
-        return left
+        return passing
 
     def update_expiry(self, hosts: Hosts, spec: RequestSpec) -> None:
         """Shorten the validity for hosts whose results expire earlier than other hosts'."""
@@ -183,17 +183,17 @@ class FilterResults:
         ``quick`` filters are asked about all hosts at once and keep their place in the diagnosis;
         ``undeclared`` filters are asked last, about the hosts that are left.
         """
-        found = self
+        results = self
         for unit in quick:
             if unit.applies(spec):
-                found = found._without(unit.name, ~unit.passes(hosts, spec))
+                results = results._without(unit.name, ~unit.passes(hosts, spec))
         for unit in undeclared:
-            if found.passed:
+            if results.passed:
                 if unit.leaves_limits:
-                    found = found._copied(found.masks, found._steps)
-                left = found._left_by(unit, hosts, spec, found.survivors)
-                found = found._and(unit.name, left)
-        return found
+                    results = results._copied(results.masks, results._steps)
+                passing = results._left_by(unit, hosts, spec, results.survivors)
+                results = results._and(unit.name, passing)
+        return results
 
     def _without(self, name: str, rejected: Mask) -> FilterResults:
         place = next((at for at, (steps, _) in enumerate(self._steps) if steps == name), None)
@@ -203,23 +203,23 @@ class FilterResults:
         if not (self.masks[at] & rejected).any():
             return self
         masks = [*self.masks[: at + 1], *(mask & ~rejected for mask in self.masks[at:])]
-        steps = self._steps[:place] + [(each, at + 1) for each, at in self._steps[place:]]
-        found = self._copied(masks, steps)
-        found._once = [each + (each > at) for each in self._once]
-        return found
+        steps = self._steps[:place] + [(step, at + 1) for step, at in self._steps[place:]]
+        results = self._copied(masks, steps)
+        results._once = [step + (step > at) for step in self._once]
+        return results
 
-    def _and(self, name: str, left: Mask) -> FilterResults:
-        if int(np.count_nonzero(left)) == self.passed:
+    def _and(self, name: str, passing: Mask) -> FilterResults:
+        if int(np.count_nonzero(passing)) == self.passed:
             return self
         steps = [step for step in self._steps if step[0] != name]
-        return self._copied([*self.masks, left], [*steps, (name, len(self.masks))])
+        return self._copied([*self.masks, passing], [*steps, (name, len(self.masks))])
 
     def _copied(self, masks: list[Mask], steps: list[tuple[str, int]]) -> FilterResults:
-        found = copy.copy(self)
-        found.masks, found._steps = masks, steps
-        found._counts = [int(np.count_nonzero(mask)) for mask in masks]
-        found._diagnosed, found.limits = None, self.limits.copy()
-        return found
+        results = copy.copy(self)
+        results.masks, results._steps = masks, steps
+        results._counts = [int(np.count_nonzero(mask)) for mask in masks]
+        results._diagnosed, results.limits = None, self.limits.copy()
+        return results
 
     def update_host(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
         """Ask the filters again about one host; returns whether it passes.
@@ -255,17 +255,17 @@ class FilterResults:
         before = passes = self.masks[0][rows]
         for at, unit in enumerate(self._filters, 1):
             after = self.masks[at][rows]
-            left = after & passes
+            passing = after & passes
             asked = passes if unit.reads_use else passes & (facts | ~before)
             if unit.looks_at_rows:
                 places = np.flatnonzero(asked)
                 if len(places):
-                    left[places] = unit.passes(view.take(places), spec)
+                    passing[places] = unit.passes(view.take(places), spec)
             elif asked.any():
-                left = np.where(asked, unit.passes(view, spec), left)
-            self._counts[at] += int(np.count_nonzero(left)) - int(np.count_nonzero(after))
-            self.masks[at][rows] = left
-            before, passes = after, left
+                passing = np.where(asked, unit.passes(view, spec), passing)
+            self._counts[at] += int(np.count_nonzero(passing)) - int(np.count_nonzero(after))
+            self.masks[at][rows] = passing
+            before, passes = after, passing
         return passes
 
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
@@ -393,9 +393,9 @@ class Evaluation:
         """The evaluation of one request of the class: fewer survivors, and further weights."""
         if results is self.results and not weights:
             return self
-        found = Evaluation(hosts, results, weights, self._scale)
-        found._parent, found.selections = self, self.selections
-        return found
+        evaluation = Evaluation(hosts, results, weights, self._scale)
+        evaluation._parent, evaluation.selections = self, self.selections
+        return evaluation
 
     def catch_up(self, hosts: HostTable, spec: RequestSpec) -> bool:
         """Update the hosts that have changed; False: it takes an evaluation of all hosts."""
@@ -430,9 +430,9 @@ class Evaluation:
         touched = hosts.touched_since(self._marks)
         if touched is None:
             return None
-        found = np.zeros(len(hosts), bool)
-        found[[*touched[0], *touched[1]]] = True
-        return found
+        mask = np.zeros(len(hosts), bool)
+        mask[[*touched[0], *touched[1]]] = True
+        return mask
 
     def inherit(self, before: Evaluation, hosts: HostTable) -> None:
         """Take over the selections of hosts that did not change from an outdated evaluation."""

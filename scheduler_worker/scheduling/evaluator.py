@@ -60,15 +60,15 @@ class EquivalenceClasses:
         if last is not None and last[0] is spec:
             return last[1]
         content = _content(spec)
-        found = self._by_content.get(content) if content else None
-        if found is None:
-            found = self._asked(spec)
+        kind = self._by_content.get(content) if content else None
+        if kind is None:
+            kind = self._asked(spec)
             if content is not None:
                 if len(self._by_content) >= _MOST_KNOWN:
                     self._by_content.clear()
-                self._by_content[content] = found
-        self._last = spec, found
-        return found
+                self._by_content[content] = kind
+        self._last = spec, kind
+        return kind
 
     def _asked(self, spec: RequestSpec) -> EquivalenceClass:
         applying = frozenset(unit for unit in self._readers if unit.applies(spec))
@@ -266,7 +266,7 @@ class Evaluator:
 
 def _make_room(cache: OrderedDict[Hashable, Evaluation]) -> None:
     """Forget the evaluations that were not used for longest, so that one more can be kept."""
-    size = sum(each.size for each in cache.values())
+    size = sum(evaluation.size for evaluation in cache.values())
     while len(cache) >= _FEWEST_CACHED and size > _CACHED_BYTES:
         if len(cache) < _MANY_CACHED and size <= _MOST_BYTES:
             return

@@ -210,8 +210,8 @@ class Pipeline:
         return self._diagnosis(evaluation), ranked
 
     def _diagnosis(self, evaluation: Evaluation) -> Diagnosis:
-        found, notes = evaluation.results.diagnosis(), self.notes()
-        return msgspec.structs.replace(found, notes=notes) if notes else found
+        diagnosis, notes = evaluation.results.diagnosis(), self.notes()
+        return msgspec.structs.replace(diagnosis, notes=notes) if notes else diagnosis
 
     def rank(
         self, hosts: HostTable, evaluation: Evaluation, spec: RequestSpec, rng: RandomSource
@@ -250,10 +250,10 @@ class Pipeline:
 
 def _records(hosts: HostTable, selections: Iterable[Iterable[Selection]]) -> dict[str, HostRecord]:
     return {
-        each.compute_node_uuid: hosts.records[row]
+        selection.compute_node_uuid: hosts.records[row]
         for some in selections
-        for each in some
-        if (row := hosts.row_of(each.compute_node_uuid)) is not None
+        for selection in some
+        if (row := hosts.row_of(selection.compute_node_uuid)) is not None
     }
 
 

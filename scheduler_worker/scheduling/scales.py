@@ -37,8 +37,8 @@ def ranks(scores: Values) -> Values:
     if counted is not None:
         return counted.times(1.0)
     ascending = np.sort(scores)
-    found: Values = np.searchsorted(ascending, scores, side="right").astype(float) - 1.0
-    return found
+    by_score: Values = np.searchsorted(ascending, scores, side="right").astype(float) - 1.0
+    return by_score
 
 
 FEW = 8
@@ -66,9 +66,9 @@ class CountedRanks:
         low = float(np.minimum.reduce(scores))
         if not np.maximum.reduce(scores) - low <= _MOST_COUNTED:
             return None
-        found = scores - low
-        places = found.astype(np.intp)
-        return cls(low, places) if low.is_integer() and (places == found).all() else None
+        offsets = scores - low
+        places = offsets.astype(np.intp)
+        return cls(low, places) if low.is_integer() and (places == offsets).all() else None
 
     def change(self, at: int, score: float) -> bool:
         """Change one score; False: it is no integer between the first scores."""
@@ -177,8 +177,8 @@ class Rescaling:
 
     def _rescaled(self, raw: Values) -> Values:
         unit, ends = self._unit, self._ends
-        found = unit.rescaled(raw, ends.low, ends.high, self._spec)
-        return clamp(found, unit.minval, unit.maxval)
+        rescaled = unit.rescaled(raw, ends.low, ends.high, self._spec)
+        return clamp(rescaled, unit.minval, unit.maxval)
 
 
 class Scale:

@@ -68,8 +68,8 @@ def allocation_on(host: HostState, spec: RequestSpec, taken: Resources) -> Alloc
         if group.requester_id and group.requester_id not in chosen  # devices, for example
     ]
     if not host.has_inventories:  # else it is in what is taken
-        given = {name for group, _, resources in uses if group == FLAVOR for name in resources}
-        of_host = {name: amount for name, amount in amounts_of(spec) if name not in given}
+        of_flavor = {name for group, _, resources in uses if group == FLAVOR for name in resources}
+        of_host = {name: amount for name, amount in amounts_of(spec) if name not in of_flavor}
         if of_host:
             uses.insert(0, (FLAVOR, host.uuid, of_host))
     return _allocation(uses)
@@ -166,17 +166,17 @@ class Selections:
         """The next ``count`` hosts of the ranking in each cell in which a host was chosen."""
         missing = dict.fromkeys((selection.cell_uuid for _, selection in chosen), count)
         taken = {row for row, _ in chosen}
-        found: list[Selection] = []
+        selections: list[Selection] = []
         for row in ranking:
             if not missing:
                 break
             cell = hosts.records[row].cell_uuid
             if row not in taken and cell in missing:
-                found.append(self.of(hosts, row, spec, evaluation))
+                selections.append(self.of(hosts, row, spec, evaluation))
                 missing[cell] -= 1
                 if not missing[cell]:
                     del missing[cell]
-        return found
+        return selections
 
     def _made(self, host: HostState, spec: RequestSpec, evaluation: Evaluation | None) -> Selection:
         return Selection(

@@ -61,7 +61,7 @@ class Ranking:
         self._head = self._shuffled_ties(rng) if shuffle else []
         few = min(subset, len(totals))
         best_few = [int(totals.argmax())] if few == 1 else best(totals, few).tolist()
-        self._head += [each for each in best_few if each not in self._head]
+        self._head += [position for position in best_few if position not in self._head]
         if subset > 1:
             chosen = self._head.pop(rng.randrange(min(subset, len(self._head))))
             self._head.insert(0, chosen)
@@ -96,12 +96,12 @@ class Ranking:
         if self._left is None:
             self._left = self.totals.copy()
             self._left[head] = -np.inf
-        left = self._left
-        for _ in range(min(count, len(left)) - len(head)):
-            position = int(left.argmax())
-            if left.item(position) == -np.inf:
+        totals = self._left
+        for _ in range(min(count, len(totals)) - len(head)):
+            position = int(totals.argmax())
+            if totals.item(position) == -np.inf:
                 return
-            left[position] = -np.inf
+            totals[position] = -np.inf
             head.append(position)
 
     def _positions(self) -> Iterator[int]:
@@ -116,7 +116,7 @@ class Ranking:
         count = 8 * _FEW
         while True:
             some = best(self.totals, count).tolist()
-            yield from (each for each in some if each not in seen)
+            yield from (position for position in some if position not in seen)
             if count >= len(self.totals):
                 return
             seen.update(some)
@@ -158,8 +158,8 @@ class Selector(Unit):
     @property
     def choice(self) -> ChoiceParameters:
         """How many of the best hosts are chosen from."""
-        found: ChoiceParameters = self.parameters
-        return found
+        parameters: ChoiceParameters = self.parameters
+        return parameters
 
 
 class NormalizedSum(Selector):

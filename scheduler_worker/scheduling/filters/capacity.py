@@ -109,8 +109,8 @@ class _Enough(_OfAmount):
         return amount_set(spec.flavor, self.amount.resource_class) != 0
 
     def reads(self, spec: RequestSpec) -> int:
-        amount, wanted = self.amount, amount_set(spec.flavor, self.amount.resource_class)
-        return amount.own(spec.flavor) if wanted is None else wanted * amount.unit
+        amount, set_amount = self.amount, amount_set(spec.flavor, self.amount.resource_class)
+        return amount.own(spec.flavor) if set_amount is None else set_amount * amount.unit
 
     def _fits(self, wanted: int, total: Any, limit: Any, used: Any) -> Any:
         """The rule, for figures of all hosts or one."""
@@ -135,11 +135,11 @@ class _Enough(_OfAmount):
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         amount, wanted, limit = self.amount, self.reads(spec), self.limit(hosts)
         total, passed = amount.total(hosts), hosts.has_inventories
-        left, most = limit - amount.used(hosts, total), total
+        free, most = limit - amount.used(hosts, total), total
         if amount.may_be_unlimited:
             most, passed = np.where(limit > 0, most, wanted), passed | (most == 0)
-        # What is missing of what is left, or even of the whole.
-        lacking = np.ceil(np.maximum(0, wanted - np.minimum(left, most)))
+        # What is missing of what is free, or even of the whole.
+        lacking = np.ceil(np.maximum(0, wanted - np.minimum(free, most)))
         return {amount.resource_class: np.where(passed, 0, np.ceil(lacking / amount.unit))}
 
     def demand(self, spec: RequestSpec) -> str:
@@ -343,8 +343,8 @@ class _CountFilter(Filter):
         return bool(getattr(host_state, self.column) < self.most_of(host_state))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        found = getattr(host_state, self.column)
-        return f"has {found} {self.what}, {self.most_of(host_state)} are allowed"
+        count = getattr(host_state, self.column)
+        return f"has {count} {self.what}, {self.most_of(host_state)} are allowed"
 
     @property
     def default(self) -> int:

@@ -137,7 +137,10 @@ class AllocationCandidatesClient:
         answer = request.spec.allocation_candidates
         if answer is None:
             return False
-        return any(each.id not in answer.allocated for _, each in self._taking(answer.sharing))
+        return any(
+            reservation.id not in answer.allocated
+            for _, reservation in self._taking(answer.sharing)
+        )
 
     def claimed(self, claims: Collection[Claim]) -> None:
         """These were claimed in Placement, which answers accordingly from now on."""
@@ -163,16 +166,16 @@ class AllocationCandidatesClient:
         """The classes of a flavor that some host gives below its compute node alone."""
         now_s = self._deps.clock.monotonic_s()
         if now_s - self._below_read_s > _BELOW_AGE_S:
-            found: set[str] = set()
+            nodes: set[str] = set()
             for replica in self._deps.fleet.clusters():
                 with replica.lock:
                     replica.refresh(self._deps.fleet.store)
-                    found.update(
+                    nodes.update(
                         name
                         for name in FLAVOR_CLASSES
                         if facts.gives_below_root(replica.table, name).any()
                     )
-            self._below, self._below_read_s = frozenset(found), now_s
+            self._below, self._below_read_s = frozenset(nodes), now_s
         return self._below
 
     # In a thread of the pool
@@ -186,16 +189,16 @@ class AllocationCandidatesClient:
         if not concerns(needs, sharing, self._below):
             return None
         allocated, reserved = self._reserved(sharing, timeout_s)
-        found: dict[str, tuple[AllocationCandidate, ...]] = {}
+        candidates: dict[str, tuple[AllocationCandidate, ...]] = {}
         known: dict[str, dict[str, ProviderRoom]] = {}
         for query in asked:
             answer = self._ask(query, timeout_s)
             for root, some in by_root(needs, answer, unpinned=query.unpinned).items():
-                found[root] = found.get(root, ()) + some
+                candidates[root] = candidates.get(root, ()) + some
             for provider, room in rooms(answer).items():
                 known.setdefault(provider, {}).update(room)
         return AllocationCandidates(
-            by_root=found,
+            by_root=candidates,
             rooms=known,
             sharing=tuple(sharing),
             allocated=allocated,
@@ -229,17 +232,17 @@ class AllocationCandidatesClient:
         with self._guard:
             before = allocated = frozenset(self._allocated)
         taking = list(self._taking(sharing))
-        unknown = [each for _, each in taking if each.id not in allocated]
+        unknown = [reserved for _, reserved in taking if reserved.id not in allocated]
         allocated |= self._found_allocated(unknown[:_MOST_READ], timeout_s)
-        allocated &= {each.id for _, each in taking}
+        allocated &= {reserved.id for _, reserved in taking}
         with self._guard:  # what ended is forgotten, what was claimed since is not
             self._allocated = set(allocated) | (self._allocated - before)
-        providers = {each.uuid for each in sharing}
+        providers = {reserved.uuid for reserved in sharing}
         return allocated, tuple(
-            ReservedUse(id=each.id, cluster=cluster, use=use)
-            for cluster, each in taking
-            if each.id not in allocated
-            for use in each.resources.providers
+            ReservedUse(id=reserved.id, cluster=cluster, use=use)
+            for cluster, reserved in taking
+            if reserved.id not in allocated
+            for use in reserved.resources.providers
             if use.provider in providers
         )
 
@@ -248,13 +251,13 @@ class AllocationCandidatesClient:
     ) -> Iterator[tuple[str, ClaimOrReservation]]:
         """The cluster and the reservations that take from sharing providers, each once."""
         for replica in self._deps.fleet.clusters():
-            found: dict[str, ClaimOrReservation] = {}
+            taking: dict[str, ClaimOrReservation] = {}
             with replica.lock:
                 replica.refresh(self._deps.fleet.store)
-                for each in sharing:
-                    some = replica.table.reservations_of_provider(each.uuid)
-                    found |= {reservation.id: reservation for reservation in some}
-            yield from ((replica.scope, reservation) for reservation in found.values())
+                for provider in sharing:
+                    some = replica.table.reservations_of_provider(provider.uuid)
+                    taking |= {reservation.id: reservation for reservation in some}
+            yield from ((replica.scope, reservation) for reservation in taking.values())
 
     def _found_allocated(
         self, unknown: Sequence[ClaimOrReservation], timeout_s: float
@@ -262,23 +265,23 @@ class AllocationCandidatesClient:
         """The reservations of other workers that Placement has."""
         if self._ports.allocations is None:
             return frozenset()
-        found = set()
+        allocated = set()
         for each in unknown:
             consumer = self._ports.allocations.read(each.instance_uuid, timeout_s=timeout_s)
-            wanted: dict[str, dict[str, int]] = {}
+            resources: dict[str, dict[str, int]] = {}
             for use in each.resources.providers:
-                held = wanted.setdefault(use.provider, {})
+                held = resources.setdefault(use.provider, {})
                 for name, amount in use.resources.items():
                     held[name] = held.get(name, 0) + amount
-            if consumer is not None and consumer.holds({k: v for k, v in wanted.items() if v}):
-                found.add(each.id)
-        return frozenset(found)
+            if consumer is not None and consumer.holds({k: v for k, v in resources.items() if v}):
+                allocated.add(each.id)
+        return frozenset(allocated)
 
 
 def concerns(needs: Needs, sharing: Sequence[SharingProvider], below: Collection[str]) -> bool:
     """Whether the request takes what hosts' own trees do not tell."""
     classes = asked_classes(needs)
-    shared = {name for each in sharing for name in each.inventories}
+    shared = {name for provider in sharing for name in provider.inventories}
     return not (classes.isdisjoint(shared) and classes.isdisjoint(below))
 
 

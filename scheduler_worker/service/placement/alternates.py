@@ -19,9 +19,9 @@ def are_short(decision: Decision, request: Request) -> bool:
     A look at hosts that were refused for anything else would mostly be in vain: who has two hosts
     in each zone lacks alternates in every answer.
     """
-    wanted = 1 + request.num_alternates
+    most = 1 + request.num_alternates
     return decision.diagnosis.momentary and any(
-        len(selection) < wanted for selection in decision.selections
+        len(selection) < most for selection in decision.selections
     )
 
 
@@ -30,7 +30,10 @@ def without(decision: Decision, hosts: Collection[str]) -> Decision:
     return structs.replace(
         decision,
         selections=tuple(
-            (some[0], *(each for each in some[1:] if each.compute_node_uuid not in hosts))
+            (
+                some[0],
+                *(selection for selection in some[1:] if selection.compute_node_uuid not in hosts),
+            )
             for some in decision.selections
         ),
     )
@@ -50,13 +53,13 @@ def renewed(
         replica.refresh(deps.fleet.store)
         view = ClusterView.current(deps, replica)
         try:
-            found = view.decide(request)  # the instances keep their hosts
+            again = view.decide(request)  # the instances keep their hosts
         except NoValidHost:
             return decision
-        view.give_back(found.claims)
-    if _hosts(found) != _hosts(decision):
+        view.give_back(again.claims)
+    if _hosts(again) != _hosts(decision):
         return decision
-    return structs.replace(decision, selections=found.selections, records=found.records)
+    return structs.replace(decision, selections=again.selections, records=again.records)
 
 
 def _hosts(decision: Decision) -> list[str]:

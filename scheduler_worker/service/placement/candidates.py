@@ -146,8 +146,8 @@ class ClusterChoice:
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | reserved).values()}
         fitting = self._in_order(replicas, request.spec)
-        left = {replica.scope for replica in replicas if _gives_up(replica, request)}
-        at_home = [each for each in (*fitting, *replicas) if each.scope in homes | left]
+        given_up = {replica.scope for replica in replicas if _gives_up(replica, request)}
+        at_home = [each for each in (*fitting, *replicas) if each.scope in homes | given_up]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
         return Candidates(ranked, is_split=len(homes) > 1, moves_seen=moves_seen)
 
@@ -160,7 +160,7 @@ class ClusterChoice:
         """
         store, clock = self._deps.fleet.store, self._deps.clock
         for _ in range(_MAX_READS):
-            found: dict[str, str] = {}
+            homes: dict[str, str] = {}
             moves_seen = _moves_seen(replicas)
             now_s = clock.monotonic_s()
             for each in (self._deps.placement_intents, *replicas):
@@ -171,12 +171,12 @@ class ClusterChoice:
                 with replica.lock:
                     table = self._deps.fleet.prepare(replica)
                     reserved = reserved_rows(replica, table, request)
-                found.update(dict.fromkeys(reserved, replica.scope))
+                homes.update(dict.fromkeys(reserved, replica.scope))
             nothing_moved = moves_seen == _moves_seen(replicas)
-            if nothing_moved or len(found) == len(request.instance_uuids):
+            if nothing_moved or len(homes) == len(request.instance_uuids):
                 break
             # Otherwise one may have gone from a cluster not yet read to one read already.
-        return found, moves_seen
+        return homes, moves_seen
 
     def _in_order(
         self, replicas: Sequence[ClusterReplica], spec: RequestSpec

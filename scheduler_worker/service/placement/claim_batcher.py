@@ -253,16 +253,16 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
 
         Ends a job that has no place there. Raises PlacementUnavailable, PlacementRefused.
         """
-        found = [
-            self._allocations.read(each.uuid, timeout_s=self._time_for(job.deadline_s))
-            for each in job.wanted
+        consumers = [
+            self._allocations.read(claimed.uuid, timeout_s=self._time_for(job.deadline_s))
+            for claimed in job.wanted
         ]
         changes = AllocationUpdateFailed(job.wanted[0].uuid, refusal.message)
-        if not any(found) and self._may_be_under_way(job):
+        if not any(consumers) and self._may_be_under_way(job):
             self._put_off([job], changes)
             return False
-        for at, (wanted, has) in enumerate(zip(job.wanted, found, strict=True)):
-            if has is None and any(found):
+        for at, (wanted, has) in enumerate(zip(job.wanted, consumers, strict=True)):
+            if has is None and any(consumers):
                 continue  # it is new, and not the one that has changed
             rebased = _upon(has, wanted, job.consumers[at], job.may_join)
             if rebased is None:
@@ -288,12 +288,14 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
 
     def _take_back(self, rollback: Rollback) -> None:
         try:
-            found = self._allocations.read(rollback.written.uuid, timeout_s=LONGEST_S)
-            if found is None or found.generation != rollback.written.generation:
+            present = self._allocations.read(rollback.written.uuid, timeout_s=LONGEST_S)
+            if present is None or present.generation != rollback.written.generation:
                 return
-            if not found.holds(rollback.wanted):
+            if not present.holds(rollback.wanted):
                 return
-            refusal = self._allocations.write([found.without(rollback.wanted)], timeout_s=LONGEST_S)
+            refusal = self._allocations.write(
+                [present.without(rollback.wanted)], timeout_s=LONGEST_S
+            )
             if refusal and refusal.why is Why.BUSY:
                 raise _conflict(refusal, [rollback.written])
             self._posted("kept" if refusal else "taken back", 1)
@@ -325,7 +327,7 @@ def _as_empty(consumer: Consumer) -> Consumer:
 
 
 def _upon(
-    found: Consumer | None,
+    present: Consumer | None,
     wanted: Consumer,
     refused: Consumer,
     may_join: Callable[[Consumer], bool],
@@ -335,17 +337,17 @@ def _upon(
     Our own claim, made before, is written again: with its next generation nobody takes it back who
     believes that it was not answered.
     """
-    if found is None:
+    if present is None:
         generation = 0 if refused.generation is None else None  # an empty consumer may be there
         return msgspec.structs.replace(wanted, generation=generation)
-    if found.holds(wanted.held):
-        return found
-    return found.with_more(wanted.held) if may_join(found) else None
+    if present.holds(wanted.held):
+        return present
+    return present.with_more(wanted.held) if may_join(present) else None
 
 
 def _conflict(refusal: ClaimRefusal, written: Iterable[Consumer]) -> PlacementConflict:
     """Placement seldom says which providers others write to; then it is one of the claim's."""
-    held = {provider for each in written for provider in each.held}
+    held = {provider for consumer in written for provider in consumer.held}
     return PlacementConflict(listed(refusal.providers or sorted(held)))
 
 

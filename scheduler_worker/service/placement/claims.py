@@ -131,13 +131,13 @@ class PlacementClaims:
 
     def close(self, timeout_s: float) -> int:
         """Stop; returns how many claims could not be taken back."""
-        return sum(isinstance(each, Rollback) for each in self._batcher.close(timeout_s))
+        return sum(isinstance(job, Rollback) for job in self._batcher.close(timeout_s))
 
-    def _is_evacuated(self, request: Request, found: Consumer) -> bool:
+    def _is_evacuated(self, request: Request, consumer: Consumer) -> bool:
         """Whether what an instance holds is on hosts that its request leaves behind."""
-        left = {ignore_host.lower() for ignore_host in request.spec.ignore_hosts or ()}
-        hosts = {host.lower() for host in self._hosts_of(found.held)}
-        return bool(hosts) and hosts <= left
+        ignored = {ignore_host.lower() for ignore_host in request.spec.ignore_hosts or ()}
+        hosts = {host.lower() for host in self._hosts_of(consumer.held)}
+        return bool(hosts) and hosts <= ignored
 
     def _hosts_of(self, providers: Collection[str]) -> list[str]:
         """The hosts whose compute nodes are among the providers."""
@@ -153,15 +153,16 @@ def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
 
 
 def _providers(job: ClaimJob) -> set[str]:
-    return {provider for each in job.wanted for provider in each.held}
+    return {provider for consumer in job.wanted for provider in consumer.held}
 
 
 def _hosts(decision: Decision, providers: Collection[str]) -> set[str]:
     """The chosen hosts that take of these providers; all of them if none does."""
     chosen = [some[0] for some in decision.selections]
     hit = {
-        each.service_host
-        for each in chosen
-        if each.allocation and not each.allocation.allocations.keys().isdisjoint(providers)
+        selection.service_host
+        for selection in chosen
+        if selection.allocation
+        and not selection.allocation.allocations.keys().isdisjoint(providers)
     }
-    return hit or {each.service_host for each in chosen}
+    return hit or {selection.service_host for selection in chosen}

@@ -85,7 +85,9 @@ class ClusterQueues:
             raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
         attempt.refusals = len(refusals)
         attempt.refusing_hosts = sum(_diagnosis(error).hosts for _, error in refusals)
-        attempt.cluster, nearest = max(refusals, key=lambda each: nearness(_diagnosis(each[1])))
+        attempt.cluster, nearest = max(
+            refusals, key=lambda refusal: nearness(_diagnosis(refusal[1]))
+        )
         raise nearest
 
     def _priority_boost_s(self, attempt: PlacementAttempt) -> float:

@@ -68,7 +68,7 @@ class Explaining(NamedTuple):
         if why:
             raise NoValidHost(why)
         explanation = self._explained(request, (), limit)
-        eligible = {each.scope: each for each in self.choice.eligible(request)}
+        eligible = {replica.scope: replica for replica in self.choice.eligible(request)}
         clusters = [eligible[name] for name in explanation.clusters if name in eligible]
         return Rehearsal(self._hosts(clusters, request), explanation)
 

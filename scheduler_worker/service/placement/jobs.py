@@ -195,7 +195,7 @@ class JobThreads(Generic[AnyJob]):
             if late or batch or self._closing:
                 return late, batch
             ends_s = map(self._pauses_until_s, self._jobs)
-            next_s = min((each for each in ends_s if each > now_s), default=None)
+            next_s = min((end_s for end_s in ends_s if end_s > now_s), default=None)
             self._idle += 1
             is_woken = self._changed.wait(None if next_s is None else next_s - now_s)
             self._idle -= 1

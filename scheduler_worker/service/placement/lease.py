@@ -177,11 +177,11 @@ class Lease:
             for uuid, row in self.view.reserved(request).items()
             if uuid not in claimed
         }
-        found = [
-            self.replica.reservations[each].repeated(request.request_id)
-            for each in sorted(ids & self.replica.reservations.keys())
+        repeated = [
+            self.replica.reservations[reservation_key].repeated(request.request_id)
+            for reservation_key in sorted(ids & self.replica.reservations.keys())
         ]
-        return Commit(claims, found, ended)
+        return Commit(claims, repeated, ended)
 
     def refusal(self, request: Request) -> Commit:
         """What is written for a request that no host passes: also that the policy is in force."""
@@ -197,41 +197,41 @@ class Lease:
         now_s = self._store_time_s()
         made = [
             [
-                *(self._reservation(claim, now_s) for claim in each.claims),
-                *(self._renewed(reservation, now_s) for reservation in each.repeated),
+                *(self._reservation(claim, now_s) for claim in planned.claims),
+                *(self._renewed(reservation, now_s) for reservation in planned.repeated),
             ]
-            for each in commits
+            for planned in commits
         ]
         transactions = [
             Transaction(
                 [
                     *(records.put_reservation(reservation) for reservation in some),
-                    *reservations.given_back(each.given_up),
+                    *reservations.given_back(planned.given_up),
                 ],
                 [
-                    *self._guards(each.claims),
-                    *reservations.guards(self.replica, (*each.repeated, *each.given_up)),
+                    *self._guards(planned.claims),
+                    *reservations.guards(self.replica, (*planned.repeated, *planned.given_up)),
                 ],
             )
-            for each, some in zip(commits, made, strict=True)
+            for planned, some in zip(commits, made, strict=True)
         ]
         keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
         try:
             written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
         except BaseException as error:
-            for each in commits:
-                self.view.give_back(each.claims)
+            for planned in commits:
+                self.view.give_back(planned.claims)
             if isinstance(error, StaleFencingToken):
                 self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
                 self._end()
             raise
-        for each, some, applied in zip(commits, made, written.applied, strict=True):
+        for planned, some, applied in zip(commits, made, written.applied, strict=True):
             if applied:
                 self.replica.keep_all(some, written.version)
-                self._release(each.given_up)
+                self._release(planned.given_up)
             else:
                 self._deps.observer.count(events.COMMIT_CONFLICTS, self.replica.scope)
-                self.view.give_back(each.claims)
+                self.view.give_back(planned.claims)
         if written.before == self.replica.seen.version:
             # Nobody wrote in between, so our own writes are all that changed: no need to read.
             self.replica.seen = Seen(self.replica.seen.epoch, written.version)
@@ -282,12 +282,12 @@ class Lease:
     def _given_up(self, request: Request, claims: Sequence[Claim] = ()) -> list[Reservation]:
         """A host that was tried may be chosen again; then the claim replaces the reservation."""
         claimed = {claim.id for claim in claims}
-        found = given_up(self.replica, self.view.table, request)
-        return [each for each in found if each.id not in claimed]
+        excluded = given_up(self.replica, self.view.table, request)
+        return [reservation for reservation in excluded if reservation.id not in claimed]
 
     def _release(self, ended: Sequence[Reservation]) -> None:
         if ended:
-            self.replica.drop(records.RESERVATION + each.id for each in ended)
+            self.replica.drop(records.RESERVATION + reservation.id for reservation in ended)
             self._deps.observer.count(events.RESERVATIONS_ENDED, "released", by=len(ended))
 
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
@@ -320,7 +320,7 @@ def take_back(deps: PlacementDependencies, attempt: PlacementAttempt) -> set[str
         planned: dict[str, bool] = {}
         try:
             deps.writer.write(replica, made, partial(_deletion, replica, planned))
-            deleted |= {each for each, is_ours in planned.items() if is_ours}
+            deleted |= {reservation_key for reservation_key, is_ours in planned.items() if is_ours}
         except SchedulerWorkerError as error:
             LOG.warning(
                 "Reservations in cluster %s could not be taken back and will expire: %s",

@@ -304,11 +304,13 @@ class ClusterQueue:
         """
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
-        late = [each for each in placed if each.queued.attempt.caller_deadline_s <= ready_s]
-        for each in late:
-            lease.view.give_back(each.commit.claims)
-            self._time_out(each.queued)
-        return [each for each in placed if not each.queued.done], late
+        late = [
+            request for request in placed if request.queued.attempt.caller_deadline_s <= ready_s
+        ]
+        for request in late:
+            lease.view.give_back(request.commit.claims)
+            self._time_out(request.queued)
+        return [request for request in placed if not request.queued.done], late
 
     # Committing
 
@@ -317,7 +319,7 @@ class ClusterQueue:
         if not placed and not refused:
             lease.release_quietly()  # nothing to write: the reservations that were found stand
             return True
-        commits = [each.commit for each in placed]
+        commits = [request.commit for request in placed]
         commits += [lease.refusal(queued.attempt.request) for queued, _ in refused]
         begun_s = self._now_s()
         try:

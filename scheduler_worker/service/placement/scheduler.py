@@ -181,15 +181,15 @@ class Scheduler:
         self._capacity.close()
         if self._barrier is not None:
             self._barrier.close()
-        for each in (self._candidates, self._claims):
-            if each is not None:
-                each.stop_waiting()
+        for client in (self._candidates, self._claims):
+            if client is not None:
+                client.stop_waiting()
 
     def close(self, timeout_s: float) -> int:
         """Finish with Placement; returns how many claims were not taken back that should be."""
-        for each in (self._candidates, self._verifying):
-            if each is not None:
-                each.close()
+        for client in (self._candidates, self._verifying):
+            if client is not None:
+                client.close()
         return self._claims.close(timeout_s) if self._claims else 0
 
     # Selecting
@@ -407,7 +407,9 @@ class Scheduler:
         with self._spent("verify", life):
             changed = await verifying.changed(life.verification)
         chosen = [some[0] for some in life.decision.selections]
-        hosts = {each.service_host for each in chosen if each.compute_node_uuid in changed}
+        hosts = {
+            selection.service_host for selection in chosen if selection.compute_node_uuid in changed
+        }
         if hosts:
             # What cannot be stored, such as a tree that is gone, would be chosen for ever.
             again = hosts & life.changed
@@ -460,7 +462,7 @@ class Scheduler:
     def unanswered(self) -> list[str]:
         """The instances with reservations whose callers were not answered yet."""
         unanswered = list(self._unanswered.values())
-        return [claim.instance_uuid for each in unanswered for claim in each.decision.claims]
+        return [claim.instance_uuid for life in unanswered for claim in life.decision.claims]
 
     def take_back(self, decision: Decision) -> None:
         """Release what was reserved for a decision that cannot be answered any more, and claimed.
@@ -474,8 +476,8 @@ class Scheduler:
     def take_back_unanswered(self) -> int:
         """Release all that is unanswered when the worker ends; returns how many instances."""
         instances = self.unanswered()
-        for each in list(self._unanswered.values()):
-            self.take_back(each.decision)
+        for life in list(self._unanswered.values()):
+            self.take_back(life.decision)
         return len(instances)
 
     def _take_back(self, life: _Life) -> None:

@@ -66,7 +66,7 @@ class CapacityWaits:
             if self.waiting >= self._deps.limits.max_waiting:
                 return False
             self.waiting += 1
-        watched = next((each for each in possible if each.reservations), possible[0])
+        watched = next((view for view in possible if view.reservations), possible[0])
         refused_at = attempt.refused_at.get(watched.scope)
 
         def fits() -> bool | None:
@@ -129,7 +129,7 @@ class CapacityWaits:
     @contextlib.contextmanager
     def _views(self, clusters: Clusters) -> Iterator[list[ClusterView]]:
         with contextlib.ExitStack() as held:
-            for replica in sorted(clusters, key=lambda each: each.scope):
+            for replica in sorted(clusters, key=lambda cluster: cluster.scope):
                 held.enter_context(replica.lock)
             yield [ClusterView.current(self._deps, replica) for replica in clusters]
 

@@ -74,7 +74,8 @@ def _was_tried(table: HostTable, row: int, spec: RequestSpec) -> bool:
     record = table.records[row]
     tried = spec.retry.hosts if spec.retry else ()
     return any(
-        (each.host, each.hypervisor_hostname) == (record.host, record.nodename) for each in tried
+        (selection.host, selection.hypervisor_hostname) == (record.host, record.nodename)
+        for selection in tried
     )
 
 

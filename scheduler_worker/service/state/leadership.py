@@ -172,14 +172,14 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
             if known is not None and known.worker != self.worker:
                 self.not_ours(cluster)
             return wait_s
-        found = None
+        finding = None
         try:
-            found = self.run_cluster(cluster, lead)
+            finding = self.run_cluster(cluster, lead)
         except StateUnavailable:
             raise
         except Exception:
             LOG.exception("%s of cluster %s failed", self._thread.name.capitalize(), cluster)
             self._observer.count(self._failed, cluster)
         took_s = self._clock.monotonic_s() - began_s
-        self.ended(cluster, took_s, found)
+        self.ended(cluster, took_s, finding)
         return max(0.0, self._interval_s - took_s)

@@ -89,11 +89,11 @@ class LookRecords(Replica):
         """The refresh is done: what it found is stored."""
 
         def finished(book: RefreshRequests) -> RefreshRequests:
-            left = {query: last for query, last in book.queries.items() if last > number}
+            queries = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
-            wanted = book.wanted if book.wanted > book.begun else max(book.done, number)
+            requested = book.wanted if book.wanted > book.begun else max(book.done, number)
             return msgspec.structs.replace(
-                book, done=max(book.done, number), wanted=wanted, queries=left
+                book, done=max(book.done, number), wanted=requested, queries=queries
             )
 
         self._change(store, finished)

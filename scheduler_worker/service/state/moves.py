@@ -103,7 +103,11 @@ class _MovingHosts:
 
     def arriving(self, uuid: str) -> list[Departure]:
         """The departures of a host whose moves have not arrived."""
-        return [each for each in self.departures.get(uuid, ()) if each.move.id not in self.finished]
+        return [
+            departure
+            for departure in self.departures.get(uuid, ())
+            if departure.move.id not in self.finished
+        ]
 
 
 class Moves:
@@ -130,15 +134,15 @@ class Moves:
             StateUnavailable: the store cannot be reached; the next worker continues.
         """
         for chunk in _chunks(hosts):
-            left: NewHosts = {uuid: hosts[uuid] for uuid in chunk}
+            remaining: NewHosts = {uuid: hosts[uuid] for uuid in chunk}
             for _ in range(_ROUNDS):
-                ours = self._begin(to, left)
-                self._finish(left, left)
-                left = {uuid: each for uuid, each in left.items() if uuid not in ours}
-                if not left:
+                ours = self._begin(to, remaining)
+                self._finish(remaining, remaining)
+                remaining = {uuid: host for uuid, host in remaining.items() if uuid not in ours}
+                if not remaining:
                     break
             else:
-                raise _conflict(left)
+                raise _conflict(remaining)
 
     def finish(self, *, hosts: Collection[str] = (), instances: Collection[str] = ()) -> None:
         """Finish the moves of these host names, those with these instances, and abandoned ones.
@@ -170,7 +174,7 @@ class Moves:
             with replica.lock:
                 replica.refresh(self._fleet.store)
                 known = replica.departures.items()
-                orphans.update({uuid: each.move for uuid, each in known if uuid in lost})
+                orphans.update({uuid: departure.move for uuid, departure in known if uuid in lost})
         if orphans:
             self._record(orphans.values(), orphans)
 
@@ -218,9 +222,11 @@ class Moves:
         for replica in clusters[: len(targets)]:
             self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
             view.finished |= replica.finished
-        left = [cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)]
-        if left:
-            self._drop(left, clusters, moves, view)
+        departing = [
+            cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)
+        ]
+        if departing:
+            self._drop(departing, clusters, moves, view)
         self._end([
             standing
             for uuid, standing in moves.items()
@@ -231,17 +237,17 @@ class Moves:
     def _places_of(self, uuids: Collection[str], new_hosts: NewHosts) -> set[str]:
         """The clusters with anything of these hosts, and those to which they left before."""
         names = {new_hosts[uuid].host for uuid in uuids if uuid in new_hosts}
-        found = self._fleet.places.of(names.union(uuids))
-        left = [self._fleet.cluster(scope).departures for scope in found]
+        scopes = self._fleet.places.of(names.union(uuids))
+        left = [self._fleet.cluster(scope).departures for scope in scopes]
         departures = (some.get(uuid) for some in left for uuid in uuids)
-        return found.union(departure.move.to for departure in departures if departure is not None)
+        return scopes.union(departure.move.to for departure in departures if departure is not None)
 
     def _leave(self, replica: ClusterReplica, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         self._write(replica, moves, partial(self._plan_leave, new_hosts=new_hosts))
         if any(not departure.is_packed for departure in replica.departures.values()):
             packed = self._write(replica, moves, _plan_pack)
-            found = [replica.departures[uuid] for uuid in packed if uuid in replica.departures]
-            if count := sum(len(each.reservations) for each in found):
+            departures = [replica.departures[uuid] for uuid in packed if uuid in replica.departures]
+            if count := sum(len(each.reservations) for each in departures):
                 self._observer.count(events.RESERVATIONS_ENDED, "moved", by=count)
 
     def _drop(
@@ -352,13 +358,15 @@ class Moves:
             replica.scope != move.to
             or move.id in replica.finished
             or uuid in view.held
-            or not all(each.is_packed for each in brought)
+            or not all(departure.is_packed for departure in brought)
         ):
             return None
         row = replica.table.row_of(uuid)
         record = None
         if row is None:
-            record = next((each.host for each in brought if each.host), new_hosts.get(uuid))
+            record = next(
+                (departure.host for departure in brought if departure.host), new_hosts.get(uuid)
+            )
         if row is None and record is None:
             return None
         puts = [records.put_finished(move, now_s + REMEMBERED_S)]
@@ -370,13 +378,15 @@ class Moves:
         puts += self._reserved(replica, brought, now_s)
         host = record.host if record is not None else replica.table.records[row or 0].host
         known = {key: dict(facts) for key, facts in replica.table.reported_instances(host).items()}
-        instances = {key: facts for each in brought for key, facts in each.instances.items()}
+        instances = {
+            key: facts for departure in brought for key, facts in departure.instances.items()
+        }
         if not instances.keys() <= known.keys():
             puts.append(records.put_instances(host, {**instances, **known}))
         if uuid in replica.departures:
             puts.append(records.gone(records.DEPARTURE + uuid))
         keys = {put.key for put in puts} | {records.HOST + uuid, records.INSTANCES + host}
-        keys |= {records.HOST + each.uuid for each in anew}
+        keys |= {records.HOST + departure.uuid for departure in anew}
         return Transaction(puts, [Guard(key, replica.version(key)) for key in sorted(keys)])
 
     def _reserved(
@@ -413,7 +423,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
         answers=tuple(answers),
         instances={key: dict(facts) for key, facts in instances.items()},
     )
-    keys = [records.RESERVATION + each.id for each in reserved]
+    keys = [records.RESERVATION + reservation.id for reservation in reserved]
     keys += [records.ANSWER + answer.instance_uuid for answer in answers]
     guards = [Guard(key, replica.version(key)) for key in (*keys, records.INSTANCES + host)]
     if instances and not replica.table.find(host):  # else another node of that name needs them

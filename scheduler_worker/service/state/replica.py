@@ -276,8 +276,8 @@ class ClusterReplica(Replica):
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
         elif kind == records.INSTANCES:
-            found = None if value is None else records.read_instances(value)
-            self.table.set_instances(name, found)
+            instances = None if value is None else records.read_instances(value)
+            self.table.set_instances(name, instances)
             self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
@@ -333,8 +333,12 @@ class ClusterReplica(Replica):
 
     def reservations_of(self, instance_uuid: str) -> list[Reservation]:
         """The stored reservations of an instance."""
-        found = self.table.reservations_of_instance(instance_uuid)
-        return [self.reservations[each.id] for each in found if each.id in self.reservations]
+        reservations = self.table.reservations_of_instance(instance_uuid)
+        return [
+            self.reservations[reservation.id]
+            for reservation in reservations
+            if reservation.id in self.reservations
+        ]
 
     def has_lost(self, instance_uuids: Collection[str], moves_seen: Mapping[str, int]) -> bool:
         """Whether an instance without a reservation here may have left with its host.
@@ -347,11 +351,11 @@ class ClusterReplica(Replica):
 
     def departing(self, instance_uuid: str) -> list[str]:
         """The uuids of hosts on their way to another cluster that carry the instance."""
-        found = {reservation.host_uuid for reservation in self.reservations_of(instance_uuid)}
+        hosts = {reservation.host_uuid for reservation in self.reservations_of(instance_uuid)}
         return [
             uuid
             for uuid, departure in self.departures.items()
-            if uuid in found or departure.carries(instance_uuid)
+            if uuid in hosts or departure.carries(instance_uuid)
         ]
 
 
@@ -428,20 +432,20 @@ class Fleet:
 
     def records_of(self, host_uuids: Collection[str]) -> list[HostRecord]:
         """The records of these hosts, as far as this process knows them."""
-        found: list[HostRecord] = []
+        host_records: list[HostRecord] = []
         for replica in self.clusters():
             with replica.lock:
                 rows = map(replica.table.row_of, host_uuids)
-                found += [replica.table.records[row] for row in rows if row is not None]
-        return found
+                host_records += [replica.table.records[row] for row in rows if row is not None]
+        return host_records
 
     def hosts_of(self, instance_uuid: str) -> set[str]:
         """The hosts on which the instance is known to be."""
-        found: set[str] = set()
+        hosts: set[str] = set()
         for replica in self.clusters():
             with replica.lock:
-                found.update(replica.table.hosts_reporting(instance_uuid))
-        return found
+                hosts.update(replica.table.hosts_reporting(instance_uuid))
+        return hosts
 
     def names(self) -> Sequence[str]:
         """The names of all known clusters, sorted."""

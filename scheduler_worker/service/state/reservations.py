@@ -21,8 +21,12 @@ from scheduler_worker.service.state.writing import WritePlan
 
 def on_host(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
     """The stored reservations on a host."""
-    found = replica.table.reservations_of_host(host_uuid)
-    return [replica.reservations[each.id] for each in found if each.id in replica.reservations]
+    reservations = replica.table.reservations_of_host(host_uuid)
+    return [
+        replica.reservations[reservation.id]
+        for reservation in reservations
+        if reservation.id in replica.reservations
+    ]
 
 
 def guards(replica: ClusterReplica, reservations: Iterable[Reservation]) -> list[Guard]:
@@ -43,8 +47,12 @@ def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: f
 
 def changed(before: Iterable[Reservation], after: Iterable[Reservation]) -> list[Put]:
     """Write the reservations that have changed."""
-    known = {each.id: each for each in before}
-    return [records.put_reservation(each) for each in after if each != known[each.id]]
+    known = {reservation.id: reservation for reservation in before}
+    return [
+        records.put_reservation(reservation)
+        for reservation in after
+        if reservation != known[reservation.id]
+    ]
 
 
 def other_use(replica: ClusterReplica, row: int) -> ReportedUse:
@@ -108,7 +116,7 @@ def released(
     With ``only`` this one alone ends, and only if it has not changed.
     """
     known = replica.reservations_of(instance_uuid)
-    reservations = [each for each in known if only is None or each == only]
+    reservations = [reservation for reservation in known if only is None or reservation == only]
     if only is not None and not reservations:
         return None
     host = None if only is None else only.host

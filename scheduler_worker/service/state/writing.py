@@ -54,27 +54,27 @@ class Writer:
             Conflict: there was a version conflict in every attempt.
             StateUnavailable: the store cannot be reached.
         """
-        left = list(items)
+        remaining = list(items)
         looks = not is_current
         version = 0
 
         def attempt() -> bool:
-            nonlocal left, looks, version
+            nonlocal remaining, looks, version
             with replica.lock:
                 now_s = replica.refresh(self._store).now_s if looks else replica.table.now_s
                 looks = True
-                plans = [(item, plan(item, now_s)) for item in left]
+                plans = [(item, plan(item, now_s)) for item in remaining]
                 writing = [(item, each) for item, each in plans if each]
-                left, written = self._attempt(replica, writing, once, now_s)
+                remaining, written = self._attempt(replica, writing, once, now_s)
                 version = max(written, replica.seen.version)
-            return bool(left)
+            return bool(remaining)
 
         try:
             Retrying(stop=stop_after_attempt(_MAX_ATTEMPTS), retry=retry_if_result(bool))(attempt)
         except RetryError:
             raise Conflict(
-                f"{len(left)} records of {replica.scope} changed during each of {_MAX_ATTEMPTS} "
-                "attempts; try again."
+                f"{len(remaining)} records of {replica.scope} changed during each of "
+                f"{_MAX_ATTEMPTS} attempts; try again."
             ) from None
         return version
 
@@ -95,14 +95,14 @@ class Writer:
             replica.apply_written(transactions, written, now_s)
         else:
             replica.refresh(self._store)
-        left: list[T] = []
+        remaining: list[T] = []
         ended: Counter[str] = Counter()
         for (item, plan), is_applied in zip(writing, written.applied, strict=True):
             if is_applied:
                 ended.update(plan.ended)
             else:
-                left.append(item)
+                remaining.append(item)
         if is_first:  # a repeated write was counted the first time
             for how, count in (+ended).items():
                 self._observer.count(events.RESERVATIONS_ENDED, how, by=count)
-        return left, written.version
+        return remaining, written.version
