@@ -17,6 +17,7 @@ from typing import Any
 from scheduler_worker import conf
 from scheduler_worker.cli import worker
 from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.oslo import oslo_messaging
 from scheduler_worker.rpc.transport import Bus, register_opts
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -80,7 +81,11 @@ def _ours(url: str, topic: str) -> None:
     slots = conf.settings(options).rpc.slots
     with Bus(options, url=url) as bus:
         server = bus.server(
-            topic, "bench", [Endpoint(None, "4.5", methods)], translate=to_wire, slots=slots
+            topic,
+            "bench",
+            [Endpoint(None, "4.5", methods), baseapi()],  # it answers the server's own pings
+            translate=to_wire,
+            slots=slots,
         )
         server.start()
         _wait_for_signal()
