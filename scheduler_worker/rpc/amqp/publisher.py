@@ -95,6 +95,7 @@ class ConfirmingPublisher:
             publication = self._sent.pop(tag, None)
             if publication is None:
                 continue
+            # This one is innocent; the next suspect is sent alone.
             if self._suspects and self._suspects[0] is publication:
                 self._suspects.popleft()
             if not is_ack:
@@ -114,6 +115,7 @@ class ConfirmingPublisher:
 
     def _closed(self, code: int, why: str, refused: Signature) -> None:
         """The broker closed the channel, over a publication if it was refused ``basic.publish``."""
+        # Confirmations of the old channel never come: its numbers are void.
         self._write(frames.reopen_channel(self.channel))
         self._number = 0
         is_culprit_known = len(self._sent) == 1 and refused == frames.BASIC_PUBLISH

@@ -160,6 +160,7 @@ class DeliveryTracker:
         """
         tag = arrival.tag
         self._open[tag] = False
+        # It was read before and did no harm; its count says nothing about it now.
         if request_id in self._in_flight or request_id in self._answers:
             return True
         deliveries = arrival.deliveries + (not arrival.is_counted)
@@ -181,6 +182,7 @@ class DeliveryTracker:
         if work is not None:
             work.tags.append(delivery.tag)
             return True
+        # The first answer may have been lost with its connection; a second one harms nobody.
         if request.id in self._answers:
             self._publish(request, self._answers[request.id])
             self._settle(delivery.tag)
@@ -236,6 +238,7 @@ class DeliveryTracker:
     def connection_lost(self) -> list[Work]:
         """Void all tags; returns what is in flight."""
         self._open.clear()
+        # Tags are void, and answers need none: the next connection sends them.
         self._due = [command for command in self._due if isinstance(command, Publish)]
         for work in self._in_flight.values():
             work.tags.clear()
@@ -264,6 +267,7 @@ class DeliveryTracker:
             head = tag
         for tag in done:
             del self._open[tag]
+        # One frame settles all at the head; what was done out of order needs a frame each.
         together: list[Command] = [Ack(head, multiple=True)] if head else []
         return together + [Ack(tag, multiple=False) for tag in done if tag > head]
 

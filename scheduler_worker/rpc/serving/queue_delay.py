@@ -46,6 +46,7 @@ class QueueDelay:
     def sent(self, name: str, now_s: float) -> None:
         """A ping was sent to the queue."""
         last_s = now_s if self._last_sent_s is None else self._last_sent_s
+        # A message delivered after the last ping was sent after it, unless pings paused meanwhile.
         since_s = max(last_s, now_s - self.interval_s(now_s))
         self._in_transit.append(_Ping(name, since_s, now_s))
         self._last_sent_s = now_s
@@ -59,6 +60,7 @@ class QueueDelay:
         """Some worker got the message of this name; whether it is one of the pings in transit."""
         if not self._is_in_transit(name):
             return False
+        # The queue is FIFO: every ping sent before this one has been received, too.
         while self._in_transit.popleft().name != name:
             pass
         return True

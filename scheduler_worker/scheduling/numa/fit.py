@@ -51,6 +51,7 @@ class Matching:
         if other == item:
             return owners
         moved = {at: owner for at, owner in owners.items() if owner != item} | {place: item}
+        # An augmenting path (Kuhn): who had the place moves on, if that is possible.
         if other is None or self._placed(moved, other, item, {place}):
             return moved
         return None
@@ -302,6 +303,7 @@ class _Search:
 
     def result(self) -> Fitted | str:
         """Mostly each cell can have the first place that is left."""
+        # Greedy first: right unless cells compete for a place, or networks and devices matter.
         chosen: list[int] = []
         for at in range(self._count):
             for place in range(len(self._cells)):
@@ -376,6 +378,7 @@ class _Search:
         if at == self._count:
             return self._agreed(chosen)
         for place, weight in enumerate(self._weights):
+            # Cells of one weight can be exchanged: a sum that failed once fails with any of them.
             if used >> place & 1 or state + weight in self._dead or not self._fits(at, place):
                 continue
             settled = self._matching.settled(owners, at, place)

@@ -110,6 +110,7 @@ class PlacementClaims:
         except ClaimRefused as error:
             refusal = error.refusal
             count(refusal.why.value)
+            # This worker's data of these providers is outdated, or it would not have chosen them.
             if refusal.why in {Why.FULL, Why.GONE}:
                 self._reader.read_again(refusal.providers or _providers(job))
             raise HostsRefused(_hosts(decision, refusal.providers), refusal.message) from None
@@ -120,6 +121,7 @@ class PlacementClaims:
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
         """Take back the claims of these instances, whose reservations were taken back."""
+        # A request that timed out may still be written: only a read shows whether it was.
         if job.may_be_written:
             for consumer, wanted in zip(job.consumers, job.wanted, strict=True):
                 if consumer.uuid in instances:

@@ -194,6 +194,7 @@ class Lease:
         afterwards. Returns for each commit whether it was applied. Raises as
         :meth:`ClusterLock.commit` does; then all claims are given back.
         """
+        # Of the store's clock, by which reservations expire, whatever this machine's says.
         now_s = self._store_time_s()
         made = [
             [
@@ -215,12 +216,14 @@ class Lease:
             )
             for planned, some in zip(commits, made, strict=True)
         ]
+        # A kept lease brings no changes along, so it is kept only if none came since the grant.
         keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
         try:
             written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
         except BaseException as error:
             for planned in commits:
                 self.view.give_back(planned.claims)
+            # The lock has gone to another worker: what it decides must not be overwritten.
             if isinstance(error, StaleFencingToken):
                 self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
                 self._end()

@@ -54,6 +54,7 @@ def place(
             to be taken back.
     """
     attempt.queued(None, deps.clock.monotonic_s())
+    # Every worker takes the locks in this order, so no two wait for each other.
     in_order_of_names = sorted(replicas, key=lambda each: each.scope)
     with contextlib.ExitStack() as held:
         leases = _acquire(deps, in_order_of_names, held, deadline_s)
@@ -62,6 +63,7 @@ def place(
             lease.open()
         attempt.attempted(leases[-1].grant.token.number, deps.clock.monotonic_s())
         _check_that_none_moved(leases, attempt)
+        # Copies declare a cluster under its lock, and all of these locks are held by now.
         homes = deps.placement_intents.read(attempt.request.instance_uuids, attempt.declared)
         try:
             decision = decide([each.view for each in leases], attempt.request, homes)
@@ -73,6 +75,7 @@ def place(
         if deps.clock.monotonic_s() >= attempt.caller_deadline_s:
             give_back([each.view for each in leases], decision.claims)
             raise DeadlineExceeded("The request was decided when its caller no longer waited.")
+        # Before the commit: a copy in another cluster then finds that it is decided here.
         _declare(deps, leases, attempt, decision)
         begun_s = deps.clock.monotonic_s()
         attempt.cluster = _commit(leases, attempt, decision)
@@ -157,6 +160,7 @@ def _acquire(
                     acquired.callback(leases[-1].release_quietly)
                     until_s = min(until_s, leases[0].half_over_at_s)
             except ClusterLockTimeout:
+                # Otherwise half of the first lease was over, not the caller's time.
                 if until_s == deadline_s:
                     raise
                 continue

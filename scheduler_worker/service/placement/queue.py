@@ -266,11 +266,13 @@ class ClusterQueue:
             attempt = queued.attempt
             now_s = self._now_s()
             ready_s = now_s + self._deciding.typical_s(now_s) + self._committing.typical_s(now_s)
+            # The first is always decided, or a lease that is always late would starve the queue.
             if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
                 break
             if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
                 self._time_out(queued)
                 continue
+            # Two copies of one request in a batch would reserve two hosts for an instance.
             if not instances.isdisjoint(attempt.request.instance_uuids):
                 # A copy of a request in this batch: the next lease finds what this one reserves.
                 continue

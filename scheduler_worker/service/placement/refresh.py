@@ -82,6 +82,7 @@ class RefreshBarrier:
         until_s = self._until_s(self._refresh_timeout_s, deadline_s)
         if until_s is None:
             return False
+        # A refresh under way may have read a table before the change: it needs a later one.
         number = self._records.ask(self._store, queries)
         is_done = await self._refreshes.until(
             lambda: self._records.book.done >= number or None,

@@ -137,6 +137,7 @@ class ScopeWatch:
             if self._closed:
                 raise WorkerStops("The worker stops; try again.")
             self._waits.append(wait)
+            # The watching thread sleeps longer than this wait lasts: a new one takes its place.
             if until_s < self._wakes_s:
                 self._wakes_s = until_s
                 self._watcher += 1
