@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -302,6 +302,13 @@ _ONE_IN = 20
 """If more than one host in twenty has changed, an evaluation of all hosts is cheaper."""
 
 
+class WeightEnds(NamedTuple):
+    """The weights of a table's totals, and between which scores each is spread: rows low, high."""
+
+    weights: tuple[Weigher, ...]
+    ends: Values
+
+
 class Evaluation:
     """The survivors of the filters and their total scores, on one table."""
 
@@ -324,6 +331,9 @@ class Evaluation:
         """The evaluation of the class, where this one is narrowed to a request."""
         self._further: list[Scale] = []
         """The scales of the request's own weights, where it is."""
+        self._ends: WeightEnds | None = None
+        self._best: tuple[bytes, float] | None = None
+        """What :meth:`ends` and :meth:`best` returned last, until a host changes."""
         self._marks = hosts.marks()
         self.size = results.size
         """Bytes of its arrays, the weights' included once they are weighed."""
@@ -350,6 +360,26 @@ class Evaluation:
         if self._scales is None:
             self._weigh(hosts, spec)
         return self._totals
+
+    def ends(self, hosts: HostTable, spec: RequestSpec) -> WeightEnds | None:
+        """The ends of its scales; None: its totals cannot be compared by them."""
+        if self._ends is None and self._parent is None and len(self.totals(hosts, spec)) > 1:
+            scales = self._scales or ()
+            ends = [scale.ends for scale in scales]
+            if ends and None not in ends:
+                self._ends = WeightEnds(tuple(scale.unit for scale in scales), np.array(ends))
+        return self._ends
+
+    def best(self, ends: Values) -> float:
+        """The best total, if the scores of each weight were spread between these ends."""
+        key = ends.tobytes()
+        if self._best is None or self._best[0] != key:
+            totals = np.zeros(len(self.rows))
+            for scale, (low, high) in zip(self._scales or (), ends.tolist(), strict=True):
+                if low != high:
+                    totals += scale.between(low, high)
+            self._best = key, float(totals.max())
+        return self._best[1]
 
     def ranked(self, hosts: HostTable, positions: Sequence[int]) -> Ranked:
         """The survivors at these positions in :attr:`rows`, with what makes up their totals.
@@ -412,6 +442,7 @@ class Evaluation:
             self.results.update_expiry(hosts.take(np.array(list(changed))), spec)
             for row in changed:
                 self.selections.pop(row, None)
+        self._ends = self._best = None
         rows = changed | used
         if len(rows) <= FEW or self.results.leaves_limits:
             updated = [

@@ -18,11 +18,11 @@ from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.hosts import ClaimOrReservation
+from scheduler_worker.model.hosts import ClaimOrReservation, Values
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.evaluation import Evaluation, WeightEnds
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
@@ -225,14 +225,19 @@ class Pipeline:
         Totals of tables that were scored apart could not be compared: normalised scores depend on
         the hosts they are normalised over.
         """
-        views = [table.take(self.evaluator.evaluate(table, spec).rows) for table in tables]
-        ends = np.cumsum([len(view) for view in views])[:-1]
+        evaluations = [self.evaluator.evaluate(table, spec) for table in tables]
+        pairs = list(zip(tables, evaluations, strict=True))
+        ends = [each.ends(table, spec) for table, each in pairs if each.results.passed]
+        if (common := _common(ends)) is not None:
+            return [each.best(common) if each.results.passed else None for each in evaluations]
+        views = [table.take(each.rows) for table, each in pairs]
+        starts = np.cumsum([len(view) for view in views])[:-1]
         totals = [np.zeros(len(view)) for view in views]
         for unit in self.weights:
             if unit.applies(spec):
                 raw = np.concatenate([unit.weigh(view, spec) for view in views])
                 scores = self.selector.scores(unit, unit.compared(raw, spec))
-                for at, part in enumerate(np.split(scores, ends)):
+                for at, part in enumerate(np.split(scores, starts)):
                     totals[at] += unit.multiplier(views[at]) * part
         return [float(total.max()) if len(total) else None for total in totals]
 
@@ -246,6 +251,15 @@ class Pipeline:
     def passing(self, table: HostTable, spec: RequestSpec) -> int:
         """How many hosts of a table pass all filters."""
         return self.evaluator.evaluate(table, spec).results.passed
+
+
+def _common(ends: Sequence[WeightEnds | None]) -> Values | None:
+    """The lowest and the highest ends of several tables; None: not all have the same weights."""
+    known = [each for each in ends if each is not None]
+    if len(known) < len(ends) or len({each.weights for each in known}) != 1:
+        return None
+    low, high = np.array([each.ends for each in known]).transpose(2, 0, 1)
+    return np.stack([np.fmin.reduce(low), np.fmax.reduce(high)], axis=1)
 
 
 def _records(hosts: HostTable, selections: Iterable[Iterable[Selection]]) -> dict[str, HostRecord]:

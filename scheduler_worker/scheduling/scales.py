@@ -224,6 +224,18 @@ class Scale:
         raw = self._rescaling.size if self._rescaling else 0
         return raw + self._scores.nbytes + self.products.nbytes
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Between which scores its scores are spread, if products depend on nothing else of others.
+
+        None: they do.
+        """
+        return None
+
+    def between(self, low: float, high: float) -> Values:
+        """What the products would be if the scores were spread between these ends."""
+        return self._multiplier * spread(self._scores, low, high)
+
     def recompute(self) -> None:
         """Compute all products from the scores."""
         raise NotImplementedError
@@ -342,6 +354,10 @@ class NormalizedScale(Scale):
         super().__init__(unit, spec, multiplier, raw)
         self._note = self._ends.note
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        return None if self._rescaling else (self._ends.low, self._ends.high)
+
     def recompute(self) -> None:
         self._ends.forget()
         self._ends.find(self._scores)
@@ -381,6 +397,10 @@ class NormalizedScale(Scale):
 
 class RawScale(Scale):
     """Scores, unchanged."""
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        return None if self._rescaling else (0.0, 1.0)
 
     def recompute(self) -> None:
         self.products = self._multiplier * self._scores

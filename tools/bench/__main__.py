@@ -4,6 +4,7 @@
     .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
     .venv/bin/python tools/bench capacity --hosts 10000 --flavors 30
     .venv/bin/python tools/bench balances --hosts 10000
+    .venv/bin/python tools/bench anywhere --clusters 1 10 100
     .venv/bin/python tools/bench cells --cells 16 24
     .venv/bin/python tools/bench rehearse --decisions 20000
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
@@ -38,6 +39,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import (  # noqa: E402 - the line above makes it importable
     against,
+    anywhere,
     balances,
     capacity,
     cells,
@@ -61,6 +63,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
 KINDS = {
     "decision": decision,
     "capacity": capacity,
+    "anywhere": anywhere,
     "balances": balances,
     "cells": cells,
     "rehearse": rehearsing,

@@ -1,8 +1,10 @@
 """The pipeline: order of steps, survivors, consumed claims, explanations."""
 
+import contextlib
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
@@ -16,7 +18,7 @@ from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
-from scheduler_worker.scheduling.selectors import WeightedSum
+from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, WeightedSum
 from scheduler_worker.scheduling.weighers.figures import RAMWeigher
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
 from tests.support.hosts import host_record, host_table, request_spec
@@ -359,3 +361,46 @@ def test_clusters_are_compared_by_scores_stretched_over_the_hosts_of_all():
         for name, free in (("a", 2048), ("b", 8192))
     ]
     assert pipeline.best_totals(tables, request_spec()) == [0.25, 1.0]
+
+
+class FreeMemory(Weigher):
+    """Has no bound, and counts thrice."""
+
+    default_factor = 3.0
+    reads_request = False
+
+    def weigh(self, hosts, spec):
+        return hosts.free_ram_mb
+
+
+class Alike(Weigher):
+    """The same for all hosts."""
+
+    reads_request = False
+
+    def weigh(self, hosts, spec):
+        return np.full(len(hosts), 5.0)
+
+
+@pytest.mark.parametrize("selector", [NormalizedSum, WeightedSum, RankSum])
+@pytest.mark.parametrize("seed", range(6))
+def test_best_totals_by_ends_are_those_by_all_hosts(seed, selector, monkeypatch):
+    rng = random.Random(seed)
+    weights = [made(unit) for unit in (RAMWeigher, FreeMemory, Alike)]
+    pipeline = pipeline_of([made(RamFilter)], weights, selector=selector)
+    tables = [
+        host_table(
+            host_record(host=f"{at}-{number}", memory_mb_used=rng.randrange(7000), vcpus=8)
+            for number in range(rng.choice([0, 1, 2, 5]))
+        )
+        for at in range(4)
+    ]
+    for number in range(6):
+        spec = request_spec(memory_mb=512 * rng.randrange(1, 3), instance_uuid=f"i{number}")
+        totals = pipeline.best_totals(tables, spec)
+        with monkeypatch.context() as patch:
+            patch.setattr("scheduler_worker.scheduling.pipeline._common", lambda _: None)
+            assert pipeline.best_totals(tables, spec) == totals
+        table = rng.choice([table for table in tables if len(table)])
+        with contextlib.suppress(NoValidHost):
+            pipeline.decide(table, Request(spec=spec, instance_uuids=(f"i{number}",)), rng)
