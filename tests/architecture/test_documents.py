@@ -141,6 +141,11 @@ def is_importable(name: str) -> bool:
 ENTRY = re.compile(r"^\*\*(.+?)\*\*: [A-Z`]", re.MULTILINE)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_a_page_says_what_comes_next(path):
+    assert re.search(r"^(## Next$|\*\*Next\*\*)", path.read_text(), re.MULTILINE)
+
+
 def test_the_terms_of_the_glossary_stand_in_order():
     text = (ROOT / "docs" / "glossary.md").read_text()
     terms = ENTRY.findall(text)
