@@ -20,6 +20,7 @@
     .venv/bin/python tools/bench feed --hosts 10000
     .venv/bin/python tools/bench reports --clusters 10 1000
     .venv/bin/python tools/bench nova --sizes 100 1000 10000
+    .venv/bin/python tools/bench goals
     .venv/bin/python tools/bench all
     .venv/bin/python tools/bench decision --hosts 10000 --against ../other --turns 5
 
@@ -49,6 +50,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
     external,
     feed,
     footprint,
+    goals,
     lock,
     memory,
     placing,
@@ -79,10 +81,11 @@ KINDS = {
     "trace": tracing,
     "claims": claims,
     "verify": verifying,
+    "goals": goals,
     "nova": placing,  # no module may have the name that Nova has, for peer.py imports that
 }
-UNAIDED = [name for name in KINDS if name not in {"claims", "verify", "nova"}]
-"""Those that need no other project."""
+UNAIDED = [name for name in KINDS if name not in {"claims", "verify", "goals", "nova"}]
+"""What needs no other project, and repeats no other kind."""
 
 
 def main() -> int:
@@ -93,7 +96,9 @@ def main() -> int:
     for name, module in [*KINDS.items(), ("all", None)]:
         kind = kinds.add_parser(
             name,
-            help=(module.__doc__ or "").strip() if module else "All but claims, verify and nova.",
+            help=(module.__doc__ or "").strip()
+            if module
+            else "All but claims, verify, goals and nova.",
         )
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:
