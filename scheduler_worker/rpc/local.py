@@ -29,12 +29,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from scheduler_worker.rpc.oslo import oslo_messaging
-from scheduler_worker.rpc.serving.connection import IncomingMessage, Open
+from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
     Copy,
     DeadLetter,
+    Delivery,
     Publish,
     Republish,
     Requeue,
@@ -162,7 +163,7 @@ class LocalConnection:
         bus: _Bus,
         names: QueueNames,
         *,
-        on_message: Callable[[IncomingMessage], None],
+        on_message: Callable[[Delivery], None],
         on_copied: Callable[[Copy, str | None], None],
         **_others: Any,
     ) -> None:
@@ -224,7 +225,7 @@ class LocalConnection:
             self._unacknowledged[tag] = delivery
             message = delivery.message
             self._on_message(
-                IncomingMessage(
+                Delivery(
                     tag=tag,
                     queue=delivery.consumer.queue.name,
                     body=message.body,

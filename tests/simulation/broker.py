@@ -14,16 +14,13 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import (
-    ConnectionLostError,
-    IncomingMessage,
-    PublishOutcome,
-)
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
     Copy,
     DeadLetter,
+    Delivery,
     Publish,
     Republish,
     Requeue,
@@ -194,7 +191,7 @@ class BrokerConnection:
         broker: Broker,
         place: QueueNames,
         *,
-        on_message: Callable[[IncomingMessage], None],
+        on_message: Callable[[Delivery], None],
         on_answered: Callable[[Publish, PublishOutcome, str], None],
         on_copied: Callable[[Copy, str | None], None],
         on_consumers_counted: Callable[[int], None],
@@ -358,7 +355,7 @@ class BrokerConnection:
         self._broker.history.add(
             self.server, "gets", message=message.name, tag=tag, again=message.deliveries
         )
-        arrival = IncomingMessage(
+        arrival = Delivery(
             tag=tag,
             queue=consumer.queue,
             body=message.body,

@@ -32,16 +32,13 @@ from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
 from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import (
-    ConnectionLostError,
-    IncomingMessage,
-    PublishOutcome,
-)
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
     Copy,
     DeadLetter,
+    Delivery,
     Publish,
     Republish,
     Requeue,
@@ -81,7 +78,7 @@ class BrokerConnection:
         broker: Broker,
         names: QueueNames,
         *,
-        on_message: Callable[[IncomingMessage], None] = _ignore,
+        on_message: Callable[[Delivery], None] = _ignore,
         on_answered: Callable[[Publish, PublishOutcome, str], None] = _ignore,
         on_copied: Callable[[Copy, str | None], None] = _ignore,
         on_consumers_counted: Callable[[int], None] = _ignore,
@@ -231,7 +228,7 @@ class BrokerConnection:
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
         self._on_message(
-            IncomingMessage(
+            Delivery(
                 tag=delivery.tag,
                 queue=queue,
                 body=content.body,

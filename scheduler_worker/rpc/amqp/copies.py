@@ -19,8 +19,15 @@ from scheduler_worker.rpc.amqp.protocol import translated
 from scheduler_worker.rpc.amqp.queues import needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, IncomingMessage
-from scheduler_worker.rpc.serving.deliveries import Ack, Command, DeadLetter, Republish, Requeue
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.deliveries import (
+    Ack,
+    Command,
+    DeadLetter,
+    Delivery,
+    Republish,
+    Requeue,
+)
 from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.settings import QueueNames
 from scheduler_worker.unique import unique_hex
@@ -100,7 +107,7 @@ class CopyConnection(BrokerConnection):
             LOG.warning("A copy is left out: %s", problem)
             super().perform(Ack(tag, multiple=False))
         else:
-            self._on_message(IncomingMessage(tag=tag, queue=self._queue, body=body))
+            self._on_message(Delivery(tag=tag, queue=self._queue, body=body))
 
     def perform(self, command: Command) -> None:
         """Answers are left out: whoever serves the topic sends them."""

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-from scheduler_worker.rpc.serving.deliveries import Arrival, Command, Copy, Publish
+from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
 
 class ConnectionLostError(Exception):
@@ -19,15 +19,6 @@ class PublishOutcome(enum.Enum):
     CONFIRMED = "confirmed"
     UNROUTABLE = "its queue does not exist"
     REFUSED = "refused"
-
-
-class IncomingMessage(Arrival, frozen=True, kw_only=True):
-    """A message as it was delivered."""
-
-    body: bytes
-    expiration: str | None = None
-    compression: object = None
-    traceparent: str | None = None
 
 
 class BusConnection(Protocol):
@@ -134,7 +125,7 @@ class Open(Protocol):
     def __call__(
         self,
         *,
-        on_message: Callable[[IncomingMessage], None],
+        on_message: Callable[[Delivery], None],
         on_answered: Callable[[Publish, PublishOutcome, str], None],
         on_copied: Callable[[Copy, str | None], None],
         on_consumers_counted: Callable[[int], None],

@@ -29,21 +29,22 @@ MAX_ANSWER_BYTES = 16 * 2**20
 """How many answers, and how many bytes of them, are kept for redelivered messages."""
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery of a message that is not read yet; ``tag`` is of the present connection."""
+class Delivery(msgspec.Struct, kw_only=True):
+    """One delivery of a message; ``tag`` is of the present connection."""
 
     tag: int
     queue: str
+    body: bytes = b""
+    """Empty once it was read."""
+    expiration: str | None = None
+    compression: object = None
+    traceparent: str | None = None
     deliveries: int = 0
     """How often the message was delivered before, as far as it was counted."""
     is_counted: bool = True
     """False: it was delivered once more than that. Classic queues do not count deliveries."""
-
-
-class Delivery(Arrival, frozen=True, kw_only=True):
-    """One delivery of a message that was read."""
-
-    request: WireRequest
+    request: WireRequest | None = None
+    """What was read."""
     size: int = 0
     """Bytes of its body."""
 
@@ -53,10 +54,10 @@ class Work:
 
     __slots__ = ("delivery", "failures", "id", "is_ours_alone", "request", "tags")
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, request: WireRequest) -> None:
         self.delivery = delivery
-        self.request = delivery.request
-        self.id = delivery.request.id
+        self.request = request
+        self.id = request.id
         self.tags = [delivery.tag]
         """Its unacknowledged deliveries on the present connection; empty when it went to another
         worker, or its queue is gone."""
@@ -152,22 +153,22 @@ class DeliveryTracker:
             commands += self._acknowledgements()
         return commands
 
-    def accept(self, request_id: str, arrival: Arrival) -> bool:
+    def accept(self, request_id: str, delivery: Delivery) -> bool:
         """Register a delivery; whether to read the message and :meth:`take` it.
 
         Otherwise it is republished with its count, or dead-lettered, unread: reading it may be
         what kills its workers.
         """
-        tag = arrival.tag
+        tag = delivery.tag
         self._open[tag] = False
         # It was read before and did no harm; its count says nothing about it now.
         if request_id in self._in_flight or request_id in self._answers:
             return True
-        deliveries = arrival.deliveries + (not arrival.is_counted)
+        deliveries = delivery.deliveries + (not delivery.is_counted)
         if deliveries > self._max_deliveries:
             why = f"it was delivered {deliveries} times before and never finished"
             self.refuse(tag, why)
-        elif not arrival.is_counted:
+        elif not delivery.is_counted:
             self._due.append(Republish(tag, deliveries))
         else:
             return True
@@ -176,6 +177,7 @@ class DeliveryTracker:
     def take(self, delivery: Delivery) -> bool:
         """Register a message that was read; whether it was in flight or answered before."""
         request = delivery.request
+        assert request is not None  # noqa: S101
         if not self.accept(request.id, delivery):
             return False
         work = self._in_flight.get(request.id)
@@ -187,7 +189,7 @@ class DeliveryTracker:
             self._publish(request, self._answers[request.id])
             self._settle(delivery.tag)
             return True
-        work = self._in_flight[request.id] = Work(delivery)
+        work = self._in_flight[request.id] = Work(delivery, request)
         self.bytes_in_flight += delivery.size
         self._due.append(Begin(work))
         return False

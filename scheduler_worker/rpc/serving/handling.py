@@ -19,7 +19,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Result
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.admission import Admission
-from scheduler_worker.rpc.serving.connection import BusConnection, IncomingMessage, PublishOutcome
+from scheduler_worker.rpc.serving.connection import BusConnection, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Begin,
     Command,
@@ -152,7 +152,7 @@ class MessageHandler:
 
     # 1. Delivered
 
-    def delivered(self, message: IncomingMessage) -> None:
+    def delivered(self, message: Delivery) -> None:
         """Read a message, or dead-letter one that cannot be read."""
         if not message.is_counted or message.deliveries:
             self._observer.count(events.REDELIVERED)
@@ -172,17 +172,9 @@ class MessageHandler:
             return
         if message.traceparent is not None:
             request = envelope.traced(request, message.traceparent)
-        is_repeated = self._deliveries.take(
-            Delivery(
-                tag=message.tag,
-                queue=message.queue,
-                request=self.admission.received(request, message.queue),
-                deliveries=message.deliveries,
-                is_counted=message.is_counted,
-                size=len(body),
-            )
-        )
-        if is_repeated:
+        message.request = self.admission.received(request, message.queue)
+        message.size, message.body = len(body), b""
+        if self._deliveries.take(message):
             self._observer.count(events.DUPLICATES)
 
     def run_commands(self, connection: BusConnection) -> None:

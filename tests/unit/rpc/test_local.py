@@ -14,8 +14,7 @@ from oslo_config import cfg
 
 from scheduler_worker.rpc import local, transport
 from scheduler_worker.rpc.local import LocalDriver
-from scheduler_worker.rpc.serving.connection import IncomingMessage
-from scheduler_worker.rpc.serving.deliveries import Ack, DeadLetter, Republish, Requeue
+from scheduler_worker.rpc.serving.deliveries import Ack, DeadLetter, Delivery, Republish, Requeue
 from scheduler_worker.rpc.serving.envelope import (
     WireRequest,
     decode,
@@ -48,7 +47,7 @@ class Collector:
 
     def __init__(self, url: str, server: str = "s", topic: str = "t") -> None:
         self.transport = transport_at(url)
-        self.taken: list[IncomingMessage] = []
+        self.taken: list[Delivery] = []
         self.copied: list[str | None] = []
         driver: LocalDriver = self.transport._driver
         self.connection: Any = driver.opener(QueueNames("x", topic, server))(
@@ -84,7 +83,7 @@ class Collector:
         self.connection.answer(call.reply_queue, body)
 
 
-def request(message: IncomingMessage) -> WireRequest:
+def request(message: Delivery) -> WireRequest:
     return decode(message.body, message.expiration, 1_000_000)
 
 

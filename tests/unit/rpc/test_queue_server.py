@@ -16,8 +16,8 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, IncomingMessage
-from scheduler_worker.rpc.serving.deliveries import Ack, Publish
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.deliveries import Ack, Delivery, Publish
 from scheduler_worker.rpc.serving.execution import ExtraConsumers
 from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -43,13 +43,13 @@ class ScriptedConnection:
         self.performed: list[Any] = []
         self.heartbeats: list[str] = []
         self._ours, self._theirs = socket.socketpair()
-        self._inbox: list[IncomingMessage] = []
+        self._inbox: list[Delivery] = []
         self.created.append(self)
 
     def fileno(self) -> int:
         return self._ours.fileno()
 
-    def deliver(self, message: IncomingMessage) -> None:
+    def deliver(self, message: Delivery) -> None:
         self._inbox.append(message)
         self._theirs.send(b"!")
 
@@ -120,10 +120,10 @@ def make(observer: Observer | None = None, **methods: Any) -> QueueServer:
     )
 
 
-def message(tag: int, method: str, deliveries: int = 0, **content: Any) -> IncomingMessage:
+def message(tag: int, method: str, deliveries: int = 0, **content: Any) -> Delivery:
     inner = {"method": method, "args": {}, "_unique_id": f"id-{tag}", **content}
     body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
-    return IncomingMessage(tag=tag, queue="topic", body=body, deliveries=deliveries)
+    return Delivery(tag=tag, queue="topic", body=body, deliveries=deliveries)
 
 
 def await_rounds(server: QueueServer) -> None:
