@@ -42,5 +42,5 @@ class Access:
         unlike the audit.
         """
         own = {grant.cluster for grant in caller.grants if grant.cluster is not None}
-        held = sorted(each for each in own if self._rights.may(caller, action, [each]))
+        held = sorted(cluster for cluster in own if self._rights.may(caller, action, [cluster]))
         return f", except in {listed(held)}" if held else ""

@@ -56,7 +56,7 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
     from scheduler_worker.policy_store import AuditFilter
 
-    wanted = AuditFilter(
+    criteria = AuditFilter(
         user=query.user,
         action=query.action,
         subject=query.resource,
@@ -65,9 +65,9 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
         until_s=seconds_of(query.until),
     )
     log = call.store.administration.audit_log
-    found = log.entries(wanted, after=query.marker, limit=query.limit)
-    is_full = len(found) == query.limit
-    return Page([_entry(each) for each in found], found[-1].id if is_full else None)
+    entries = log.entries(criteria, after=query.marker, limit=query.limit)
+    is_full = len(entries) == query.limit
+    return Page([_entry(entry) for entry in entries], entries[-1].id if is_full else None)
 
 
 def _entry(entry: AuditEntry) -> Entry:

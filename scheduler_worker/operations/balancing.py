@@ -5,11 +5,12 @@ All is read from and written to the shared state: the workers that run the round
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode, Round
@@ -19,7 +20,7 @@ from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation, page_of
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.ledgers import AskedAction, AskedMigration, AskedPower, Setback
+    from scheduler_worker.model.ledgers import AskedAction, Setback
     from scheduler_worker.service.balancing.administration import BalancingStatus, ClusterMode
 
 
@@ -61,6 +62,9 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: datetime | None
     begun_at: datetime | None
     overdue_at: datetime | None
+
+
+AnyUnderWay = TypeVar("AnyUnderWay", bound=UnderWay)
 
 
 class MigrationUnderWay(UnderWay, frozen=True, kw_only=True):
@@ -127,17 +131,17 @@ def list_balancing(call: Call, query: PageQuery) -> Page[Balancing]:
 
 
 @operation("GET", "/balancing/{cluster}")
-def get_balancing(call: Call, wanted: InCluster) -> Balancing:
+def get_balancing(call: Call, target: InCluster) -> Balancing:
     """Show what balancing does in a cluster."""
-    _check_known(call, wanted.cluster)
-    return _balancing(call, wanted.cluster)
+    _check_known(call, target.cluster)
+    return _balancing(call, target.cluster)
 
 
 @operation("GET", "/balancing/{cluster}/mode")
-def get_balancing_mode(call: Call, wanted: InCluster) -> BalancingMode:
+def get_balancing_mode(call: Call, target: InCluster) -> BalancingMode:
     """Show the mode of a cluster's balance."""
-    _check_known(call, wanted.cluster)
-    return _mode(wanted.cluster, call.services.balancing.mode(wanted.cluster))
+    _check_known(call, target.cluster)
+    return _mode(target.cluster, call.services.balancing.mode(target.cluster))
 
 
 @operation("PUT", "/balancing/{cluster}/mode", right=Right.SWITCH_BALANCING, has_condition=True)
@@ -148,9 +152,9 @@ def set_balancing_mode(call: Call, asked: NewMode) -> BalancingMode:
 
 
 @operation("DELETE", "/balancing/{cluster}/mode", right=Right.SWITCH_BALANCING, has_condition=True)
-def withdraw_balancing_mode(call: Call, wanted: InCluster) -> None:
+def withdraw_balancing_mode(call: Call, target: InCluster) -> None:
     """Withdraw the mode of a cluster: the workers' own applies again."""
-    _switch(call, wanted.cluster, None)
+    _switch(call, target.cluster, None)
 
 
 def _switch(call: Call, cluster: str, mode: Mode | None) -> None:
@@ -170,70 +174,43 @@ def _check_known(call: Call, cluster: str) -> None:
         raise NotFound("cluster", cluster)
 
 
-def _mode(cluster: str, found: ClusterMode) -> BalancingMode:
+def _mode(cluster: str, status: ClusterMode) -> BalancingMode:
     return BalancingMode(
         cluster=cluster,
-        policy=found.policy,
-        mode=found.mode,
-        origin="default" if found.is_default else "set",
+        policy=status.policy,
+        mode=status.mode,
+        origin="default" if status.is_default else "set",
     )
 
 
 def _balancing(call: Call, cluster: str) -> Balancing:
-    found: BalancingStatus = call.services.balancing.status(cluster)[cluster]
+    status: BalancingStatus = call.services.balancing.status(cluster)[cluster]
+    power = status.power_under_way
     return Balancing(
-        **msgspec.structs.asdict(_mode(cluster, found)),
-        balance=found.balance,
-        worker=found.worker,
-        last_round=_round(found.last_round) if found.last_round else None,
-        under_way=[_under_way(each) for each in found.under_way],
-        waiting=[WaitingVm(vm=vm, **_setback(each)) for vm, each in sorted(found.waiting.items())],
-        power_under_way=_power(found.power_under_way) if found.power_under_way else None,
+        **structs.asdict(_mode(cluster, status)),
+        balance=status.balance,
+        worker=status.worker,
+        last_round=_round(status.last_round) if status.last_round else None,
+        under_way=[_under_way(asked, MigrationUnderWay) for asked in status.under_way],
+        waiting=[WaitingVm(vm=vm, **setback) for vm, setback in _setbacks(status.waiting)],
+        power_under_way=None if power is None else _under_way(power, PowerUnderWay),
         power_waiting=[
-            WaitingHost(host=host, **_setback(each))
-            for host, each in sorted(found.power_waiting.items())
+            WaitingHost(host=host, **setback) for host, setback in _setbacks(status.power_waiting)
         ],
     )
 
 
-def _round(found: Round) -> BalancingRound:
-    return BalancingRound(
-        at=moment(found.at_s),
-        policy=found.policy,
-        balance=found.balance,
-        mode=found.mode,
-        nothing_because=found.nothing_because,
-        considered=list(found.considered),
-        power=list(found.power),
-        busy_hosts=list(found.busy_hosts),
-        unprotected_hosts=list(found.unprotected_hosts),
-    )
+def _round(last: Round) -> BalancingRound:
+    return msgspec.convert({**structs.asdict(last), "at": moment(last.at_s)}, BalancingRound)
 
 
-def _under_way(asked: AskedMigration) -> MigrationUnderWay:
-    return MigrationUnderWay(
-        vm=asked.vm,
-        source=asked.source,
-        candidates=list(asked.candidates),
-        destination=asked.destination,
-        **_asked(asked),
-    )
+def _under_way(asked: AskedAction, form: type[AnyUnderWay]) -> AnyUnderWay:
+    times = {f"{name}_at": getattr(asked, f"{name}_at_s") for name in ("asked", "begun", "overdue")}
+    moments = {name: moment(time_s) for name, time_s in times.items()}
+    return msgspec.convert(structs.asdict(asked) | moments, form)
 
 
-def _power(asked: AskedPower) -> PowerUnderWay:
-    return PowerUnderWay(host=asked.host, to=asked.to, **_asked(asked))
-
-
-def _asked(asked: AskedAction) -> dict[str, Any]:
-    return {
-        "id": asked.id,
-        "reason": asked.reason,
-        "policy": asked.policy,
-        "asked_at": moment(asked.asked_at_s),
-        "begun_at": moment(asked.begun_at_s),
-        "overdue_at": moment(asked.overdue_at_s),
-    }
-
-
-def _setback(found: Setback) -> dict[str, Any]:
-    return {"failures": found.failures, "until": moment(found.waits_until_s), "why": found.why}
+def _setbacks(setbacks: Mapping[str, Setback]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for subject, setback in sorted(setbacks.items()):
+        until = moment(setback.waits_until_s)
+        yield subject, {"failures": setback.failures, "until": until, "why": setback.why}

@@ -30,8 +30,8 @@ class Caller(NamedTuple):
     """What the rules see of a token of another service, in place of the grants."""
 
 
-def included(theirs: Iterable[str], roles: Mapping[str, Role]) -> list[str]:
+def included(names: Iterable[str], roles: Mapping[str, Role]) -> list[str]:
     """Our roles that the roles of a Keystone token stand for, with all that these include."""
-    meant = [roles[name] for each in theirs if (name := each.strip()) in roles]
-    highest = max((ROLES.index(each) for each in meant), default=-1)
-    return list(ROLES[: highest + 1])
+    meant = {roles.get(name.strip()) for name in names}
+    count = max((number for number, role in enumerate(ROLES, 1) if role in meant), default=0)
+    return list(ROLES[:count])

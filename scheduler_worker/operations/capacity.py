@@ -50,7 +50,7 @@ def capacity(call: Call, asked: CapacityRequest) -> CapacityAnswer:
     """
     from scheduler_worker import codec
 
-    wanted: list[tuple[str, RequestSpec]] = []
+    specs: dict[str, RequestSpec] = {}
     for number, flavor in enumerate(asked.flavors):
         where = f"flavors[{number}]"
         spec = codec.decode_request_spec(
@@ -59,7 +59,7 @@ def capacity(call: Call, asked: CapacityRequest) -> CapacityAnswer:
         disk = f", {spec.flavor.root_gb:,} GiB" if spec.flavor.root_gb else ""
         figures = f"{spec.flavor.vcpus:,} vCPUs, {spec.flavor.memory_mb:,} MiB{disk}"
         name = spec.flavor.name or figures
-        if name in {each for each, _ in wanted}:
+        if name in specs:
             raise RequestError(where, f"{name!r} is listed twice")
-        wanted.append((name, spec))
-    return CapacityAnswer(list(call.services.capacity.of(wanted)))
+        specs[name] = spec
+    return CapacityAnswer(list(call.services.capacity.of(list(specs.items()))))

@@ -108,12 +108,12 @@ def list_clusters(call: Call, query: PageQuery) -> Page[ListedCluster]:
         "Balance Mode": "balance_mode",
     },
 )
-def get_cluster(call: Call, wanted: ClusterName) -> ClusterDetails:
+def get_cluster(call: Call, target: ClusterName) -> ClusterDetails:
     """Show a cluster: its hosts by state, what they have, and its policy.
 
     Resources are sums over its hosts: the total, the reported use, and reservations beside that.
     """
-    name, services = wanted.name, call.services
+    name, services = target.name, call.services
     if name not in services.clusters():
         raise NotFound("cluster", name)
     cluster, policy, replica = _cluster(call, name)
@@ -158,9 +158,9 @@ def _cluster(call: Call, name: str) -> tuple[ListedCluster, ClusterPolicy, Clust
 
 
 @operation("GET", None)
-def get_cluster_policy(call: Call, wanted: InCluster) -> dict[str, Any]:
+def get_cluster_policy(call: Call, target: InCluster) -> dict[str, Any]:
     """Show the document of the policy in force of a cluster."""
-    return policies.to_plain(call.services.policies.in_force(wanted.cluster))
+    return policies.to_plain(call.services.policies.in_force(target.cluster))
 
 
 @operation("PUT", None, right=Right.ATTACH)
@@ -177,9 +177,9 @@ def attach_cluster_policy(call: Call, asked: DocumentInForce) -> None:
 
 
 @operation("DELETE", None, right=Right.ATTACH, command="policy detach", done="{}: nova")
-def detach_cluster_policy(call: Call, wanted: InCluster) -> None:
+def detach_cluster_policy(call: Call, target: InCluster) -> None:
     """Return a cluster to the policy `nova`, which the workers' options describe."""
-    call.allow(wanted.cluster)
-    now = call.services.policies.in_force(wanted.cluster)
-    with call.changing("policy.detach", wanted.cluster, before=now):
-        call.services.policies.detach(wanted.cluster)
+    call.allow(target.cluster)
+    now = call.services.policies.in_force(target.cluster)
+    with call.changing("policy.detach", target.cluster, before=now):
+        call.services.policies.detach(target.cluster)

@@ -128,27 +128,27 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
 
     `decision show` says why.
     """
-    found = _kept(call).page(_query(query), query.limit)
-    items = [DecisionOutline(**_outline(decision)) for decision in found.decisions]
-    return Page(items, None if found.next is None else str(found.next))
+    page = _kept(call).page(_query(query), query.limit)
+    items = [DecisionOutline(**_outline(decision)) for decision in page.decisions]
+    return Page(items, None if page.next is None else str(page.next))
 
 
 @operation("GET", "/decisions/{id}", command="decision show")
-def get_decision(call: Call, wanted: OneDecision) -> DecisionView:
+def get_decision(call: Call, target: OneDecision) -> DecisionView:
     """Show a decision: why in one sentence, its request, filters, ranking and waits."""
-    found = _found(_kept(call), wanted.id)
-    if found is None or found.details is None:
-        raise NotFound("recorded decision", wanted.id)
-    details = found.details
+    decision = _find(_kept(call), target.id)
+    if decision is None or decision.details is None:
+        raise NotFound("recorded decision", target.id)
+    details = decision.details
     same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
     return DecisionView(
-        **_outline(found),
+        **_outline(decision),
         **{name: getattr(details, name) for name in same},
         spec=_set_fields(details.spec),
         filters=list(details.filters),
         ranked=list(details.ranked.hosts),
         selections=[
-            [ChosenNode(each.host, each.nodename) for each in some] for some in details.selections
+            [ChosenNode(node.host, node.nodename) for node in nodes] for nodes in details.selections
         ],
         waits=DecisionWaits(**structs.asdict(details.waits)),
     )
@@ -158,17 +158,17 @@ def get_decision(call: Call, wanted: OneDecision) -> DecisionView:
 def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecision]:
     """List decisions as they are stored, for simulations elsewhere."""
     kept = _kept(call)
-    found = kept.page(_query(query), query.limit)
-    details = kept.stored_details([decision.id for decision in found.decisions])
+    page = kept.page(_query(query), query.limit)
+    details = kept.stored_details([decision.id for decision in page.decisions])
     items = [
         StoredDecision(
             id=str(decision.id),
             outline=msgspec.to_builtins(decision.outline),
-            details=None if some is None else some.decode(),
+            details=None if stored is None else stored.decode(),
         )
-        for decision, some in zip(found.decisions, details, strict=True)
+        for decision, stored in zip(page.decisions, details, strict=True)
     ]
-    return Page(items, None if found.next is None else str(found.next))
+    return Page(items, None if page.next is None else str(page.next))
 
 
 def _kept(call: Call) -> KeptDecisions:
@@ -192,7 +192,7 @@ def _query(query: DecisionsQuery) -> DecisionQuery:
     )
 
 
-def _found(kept: KeptDecisions, name: str) -> KeptDecision | None:
+def _find(kept: KeptDecisions, name: str) -> KeptDecision | None:
     from scheduler_worker.service.decisions.kept import DecisionQuery
 
     if "@" in name:
@@ -208,11 +208,11 @@ def _id(text: str, field: str) -> DecisionId:
         raise RequestError(field, str(error)) from None
 
 
-def _outline(found: KeptDecision) -> dict[str, Any]:
-    outline = found.outline
+def _outline(decision: KeptDecision) -> dict[str, Any]:
+    outline = decision.outline
     return {
         **{name: getattr(outline, name) for name in DecisionFacts.__struct_fields__},
-        "id": str(found.id),
+        "id": str(decision.id),
         "decided_at": when(outline.decided_at_s),
         "instances": list(outline.instances),
         "hosts": list(outline.hosts),
@@ -222,7 +222,7 @@ def _outline(found: KeptDecision) -> dict[str, Any]:
 def _set_fields(value: Any) -> Any:
     """A struct as a dict of its fields that differ from their defaults, also of those in it."""
     if isinstance(value, (list, tuple)):
-        return [_set_fields(each) for each in value]
+        return [_set_fields(member) for member in value]
     if not isinstance(value, msgspec.Struct):
         return value
     return {

@@ -13,7 +13,7 @@ from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.operations.operation import Call, operation
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.decisions import Explanation as Found
+    from scheduler_worker.model.decisions import Explanation
 
 MAX_VERDICTS = 1000
 SPEC = (
@@ -75,11 +75,11 @@ def explain(call: Call, asked: ExplainRequest) -> ExplanationView:
         uuids = tuple(named or str(uuid.uuid4()) for _ in range(spec.num_instances))
     request = Request(spec=spec, instance_uuids=uuids, request_id=call.request_id)
     names = codec.decode_names(asked.hosts, "hosts")
-    found = call.services.scheduler.explain(request, hosts=names, limit=asked.limit)
-    return msgspec.convert(_plain(found), ExplanationView)
+    explanation = call.services.scheduler.explain(request, hosts=names, limit=asked.limit)
+    return msgspec.convert(_plain(explanation), ExplanationView)
 
 
-def _plain(found: Found) -> dict[str, Any]:
+def _plain(explanation: Explanation) -> dict[str, Any]:
     """The cluster that would be chosen at the top level, or whose hosts come nearest; the others in
     ``others``.
     """
@@ -87,19 +87,20 @@ def _plain(found: Found) -> dict[str, Any]:
     from scheduler_worker.scheduling import sentence
     from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS
 
-    clusters = dict(found.clusters)
+    clusters = dict(explanation.clusters)
     placed = (name for name, cluster in clusters.items() if cluster.chosen is not None)
     nearest = max(clusters, key=lambda name: nearness(clusters[name]), default=None)
     name = next(placed, nearest)
     diagnosis = Diagnosis() if name is None else clusters.pop(name)
     first = {"cluster": name, **encode_diagnosis(diagnosis)}
-    others = [{"cluster": each, **encode_diagnosis(one)} for each, one in clusters.items()]
-    others.sort(key=lambda each: each["chosen"] is None)
-    if found.reason not in (None, NOT_ENOUGH_HOSTS):
-        first["sentence"] = sentence.of_reason(found.reason)
-    elif found.reason and others:
-        hosts = sum(cluster.hosts for cluster in found.clusters.values())
+    alternatives = [{"cluster": key, **encode_diagnosis(clusters[key])} for key in clusters]
+    alternatives.sort(key=lambda cluster: cluster["chosen"] is None)
+    if explanation.reason not in (None, NOT_ENOUGH_HOSTS):
+        first["sentence"] = sentence.of_reason(explanation.reason)
+    elif explanation.reason and alternatives:
+        hosts = sum(cluster.hosts for cluster in explanation.clusters.values())
         first["sentence"] = sentence.of_clusters(
-            name, len(found.clusters), hosts, first["sentence"]
+            name, len(explanation.clusters), hosts, first["sentence"]
         )
-    return {**first, "others": others, "reason": found.reason, "not_found": found.not_found}
+    outcome = {"reason": explanation.reason, "not_found": explanation.not_found}
+    return {**first, "others": alternatives, **outcome}

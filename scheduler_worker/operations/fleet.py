@@ -77,13 +77,13 @@ def _add(columns: FleetColumns, services: UseCases, replica: ClusterReplica) -> 
         replica.refresh(services.fleet.store)
         table = services.fleet.prepare(replica)
         now_s, aggregates = table.now_s, table.aggregates
-        found = [
+        rows = [
             (record, len(table.reported_instances(record.host)), held)
             for record in table.records
             for held in [table.reservations_of_host(record.uuid)]
         ]
-    found.sort(key=lambda each: each[0].uuid)
-    for record, instances, held in found:
+    rows.sort(key=lambda row: row[0].uuid)
+    for record, instances, held in rows:
         reported_at_s = compute_reported_at_s(record)
         columns.uuid.append(record.uuid)
         columns.name.append(record.host)

@@ -14,12 +14,12 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.operation import DOCUMENT, Operation, Page
 
 
-def parsed(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Any:
+def parsed(operation: Operation[Any, Any], values: Mapping[str, Any]) -> Any:
     """The parameters of an operation. Raises RequestError, which names the field."""
     from scheduler_worker.codec.typed import typed
 
     try:
-        return typed(dict(given), operation.parameters, "")
+        return typed(dict(values), operation.parameters, "")
     except RequestError as error:
         raise RequestError(error.field.removeprefix(".") or operation.name, error.problem) from None
 
@@ -49,8 +49,8 @@ def members(kind: Any) -> Iterator[Any]:
     if origin is Annotated:
         yield from members(get_args(kind)[0])
     elif origin in {Union, types.UnionType}:
-        for each in get_args(kind):
-            yield from members(each)
+        for argument in get_args(kind):
+            yield from members(argument)
     else:
         yield kind
 
@@ -95,4 +95,4 @@ def is_document(field: msgspec.structs.FieldInfo) -> bool:
 
 def _metas(field: msgspec.structs.FieldInfo) -> Iterator[msgspec.Meta]:
     if get_origin(field.type) is Annotated:
-        yield from (each for each in get_args(field.type)[1:] if isinstance(each, msgspec.Meta))
+        yield from (meta for meta in get_args(field.type)[1:] if isinstance(meta, msgspec.Meta))

@@ -161,7 +161,7 @@ def list_hosts(call: Call, query: HostQuery) -> Page[Host]:
     def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
         record = listing.record_of(replica, uuid)
         if query.name is not None and not any(
-            fnmatchcase(each, query.name) for each in (record.host, record.nodename)
+            fnmatchcase(name, query.name) for name in (record.host, record.nodename)
         ):
             return False
         if query.aggregate is not None:
@@ -186,32 +186,32 @@ def list_hosts(call: Call, query: HostQuery) -> Page[Host]:
 
 
 @operation("GET", "/hosts/{name}", command="host show")
-def get_host(call: Call, wanted: OneHost) -> HostDetails:
+def get_host(call: Call, target: OneHost) -> HostDetails:
     """Show all that is known of a host."""
     from scheduler_worker.service.inventory import listing
 
-    name, services = wanted.name, call.services
+    name, services = target.name, call.services
 
     def called(replica: ClusterReplica) -> Iterable[str]:
         table = replica.table
         is_uuid = table.row_of(name) is not None
-        return [name] if is_uuid else [each.uuid for each in table.find(name)]
+        return [name] if is_uuid else [record.uuid for record in table.find(name)]
 
     def is_node(replica: ClusterReplica, uuid: str) -> bool:
         return listing.record_of(replica, uuid).nodename == name
 
     # Names of nodes have no index; few differ from the name of their host.
     for keys_of, where in (called, None), (listing.hosts_of, is_node):
-        found, _ = listing.page(
+        hosts, _ = listing.page(
             services.fleet,
             keys_of,
             lambda replica, uuid: _details(services, replica, uuid),
             limit=MOST_OF_A_NAME,
             where=where,
         )
-        if found:
+        if hosts:
             break
-    return only_one(found, name, "host")
+    return only_one(hosts, name, "host")
 
 
 MOST_OF_A_NAME = 20
@@ -226,16 +226,16 @@ class _Identified(Protocol):
 AnyHost = TypeVar("AnyHost", bound=_Identified)
 
 
-def only_one(found: Sequence[AnyHost], name: str, what: str) -> AnyHost:
+def only_one(hosts: Sequence[AnyHost], name: str, what: str) -> AnyHost:
     """The host that a name means, of all that have it; one of this uuid comes first.
 
     Raises NotFound, and Ambiguous.
     """
-    exact = [each for each in found if each.uuid == name] or found
+    exact = [host for host in hosts if host.uuid == name] or hosts
     if not exact:
         raise NotFound(what, name)
     if len(exact) > 1:
-        raise Ambiguous(what, name, [each.uuid for each in exact])
+        raise Ambiguous(what, name, [host.uuid for host in exact])
     return exact[0]
 
 
@@ -250,9 +250,9 @@ def amounts_of(
         for name, amounts in sums.items():
             amounts[0] += totals.get(name, 1024 * record.local_gb)
             amounts[1] += getattr(used, name)
-            amounts[2] += sum(getattr(each.resources, name) for each in held)
+            amounts[2] += sum(getattr(claim.resources, name) for claim in held)
             amounts[3] += getattr(limit, name)
-    return {name: Amount(*each) for name, each in sums.items()}
+    return {name: Amount(*amounts) for name, amounts in sums.items()}
 
 
 def _host(services: UseCases, replica: ClusterReplica, uuid: str) -> Host:
@@ -320,7 +320,7 @@ def _devices(record: HostRecord, free: PCIPools) -> list[Devices]:
             product_id=pool.product_id,
             numa_node=pool.numa_node,
             reported=pool.count,
-            free=sum(each.count for each in free if each.is_of(pool)),
+            free=sum(free_pool.count for free_pool in free if free_pool.is_of(pool)),
             tags=pool.tags,
         )
         for pool in read_pci_pools(record.pci_device_pools)

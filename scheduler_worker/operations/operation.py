@@ -210,7 +210,7 @@ def operation(
     def made(serve: Callable[[Call, Parameters], Answer]) -> Operation[Parameters, Answer]:
         types = typing.get_type_hints(serve, include_extras=True)
         answer = types["return"]
-        _, parameters = (each for name, each in types.items() if name != "return")
+        _, parameters = (kind for name, kind in types.items() if name != "return")
         return Operation(
             name=serve.__name__,
             text=inspect.getdoc(serve) or "",
@@ -230,9 +230,9 @@ def page_of(
 ) -> Page[Answer]:
     """The page of rows by key that a query asks for: those after its marker."""
     after = query.marker or ""
-    found = sorted((each for each in rows if each[0] > after), key=lambda each: each[0])
-    here = found[: query.limit]
-    return Page([view(row) for _, row in here], here[-1][0] if len(found) > len(here) else None)
+    following = sorted((row for row in rows if row[0] > after), key=lambda row: row[0])
+    here = following[: query.limit]
+    return Page([view(row) for _, row in here], here[-1][0] if len(following) > len(here) else None)
 
 
 def moment(seconds: float | None) -> datetime | None:

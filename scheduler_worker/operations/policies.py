@@ -127,16 +127,16 @@ class NewAttachment(ClusterName, frozen=True, kw_only=True, forbid_unknown_field
 def list_policies(call: Call, query: PageQuery) -> Page[PolicyView]:
     """List the cluster policies by id."""
     administration = call.store.administration
-    found = ((policy.document.id, policy) for policy in administration.library.policies())
+    rows = ((policy.document.id, policy) for policy in administration.library.policies())
     attached = administration.attachments.all()
-    return page_of(found, query, lambda stored: _policy(stored, attached))
+    return page_of(rows, query, lambda stored: _policy(stored, attached))
 
 
 @operation("GET", "/policies/{id}", home="store")
-def get_policy(call: Call, wanted: OnePolicy) -> PolicyView:
+def get_policy(call: Call, target: OnePolicy) -> PolicyView:
     """Show a cluster policy."""
     administration = call.store.administration
-    return _policy(administration.library.policy(wanted.id), administration.attachments.all())
+    return _policy(administration.library.policy(target.id), administration.attachments.all())
 
 
 @operation("POST", "/policies", home="store", right=Right.CREATE, status=HTTPStatus.CREATED)
@@ -155,10 +155,10 @@ def put_policy(call: Call, text: ChangedText) -> PolicyView:
 
 
 @operation("DELETE", "/policies/{id}", home="store", right=Right.DELETE, has_condition=True)
-def remove_policy(call: Call, wanted: OnePolicy) -> None:
+def remove_policy(call: Call, target: OnePolicy) -> None:
     """Remove a cluster policy that no cluster has."""
-    version = _checked(call, wanted.id)[0].document.version
-    call.store.administration.remove(wanted.id, call.actor, expected_version=version)
+    version = _checked(call, target.id)[0].document.version
+    call.store.administration.remove(target.id, call.actor, expected_version=version)
 
 
 @operation("POST", "/policies/{id}/check", home="store")
@@ -177,23 +177,23 @@ def check_policy(call: Call, text: ChangedText) -> PolicyCheck:
 def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
     """List the changes of a policy, oldest first, as far back as the audit goes."""
     marker, limit = query.marker, query.limit
-    found: list[AuditEntry] = []
-    wanted = AuditFilter(subject=query.id, result="done")
-    while len(found) <= limit:  # a cluster of this name has entries, too
+    edits: list[AuditEntry] = []
+    criteria = AuditFilter(subject=query.id, result="done")
+    while len(edits) <= limit:  # a cluster of this name has entries, too
         log = call.store.administration.audit_log
-        entries = log.entries(wanted, after=marker, limit=MAX_PAGE)
-        found += [entry for entry in entries if entry.action in _CHANGES]
+        entries = log.entries(criteria, after=marker, limit=MAX_PAGE)
+        edits += [entry for entry in entries if entry.action in _CHANGES]
         if len(entries) < MAX_PAGE:
             break
         marker = entries[-1].id
-    shown = found[:limit]
-    return Page([_change(each) for each in shown], shown[-1].id if len(found) > limit else None)
+    shown = edits[:limit]
+    return Page([_change(entry) for entry in shown], shown[-1].id if len(edits) > limit else None)
 
 
 @operation("GET", "/clusters/{name}/policy", home="store")
-def get_attachment(call: Call, wanted: ClusterName) -> ClusterAttachment:
+def get_attachment(call: Call, target: ClusterName) -> ClusterAttachment:
     """Show the policy that a cluster is attached to."""
-    return _attachment(wanted.name, _attached(call, wanted.name))
+    return _attachment(target.name, _attached(call, target.name))
 
 
 @operation("PUT", "/clusters/{name}/policy", home="store", right=Right.ATTACH, has_condition=True)
@@ -217,7 +217,7 @@ def _checked(call: Call, id: str) -> tuple[StoredPolicy, Sequence[Attachment]]:
     """The policy as it is now, which the caller may change, and its clusters. Raises Forbidden."""
     administration = call.store.administration
     attached = administration.attachments.of(id)
-    call.allow(*(each.cluster for each in attached))
+    call.allow(*(attachment.cluster for attachment in attached))
     stored = administration.library.policy(id)
     call.check_match(_policy(stored, attached))
     return stored, attached
@@ -226,8 +226,8 @@ def _checked(call: Call, id: str) -> tuple[StoredPolicy, Sequence[Attachment]]:
 def _attached(call: Call, cluster: str) -> Attachment | None:
     if cluster not in call.services.clusters():
         raise NotFound("cluster", cluster)
-    attachments = call.store.administration.attachments
-    return next((each for each in attachments.all() if each.cluster == cluster), None)
+    attachments = call.store.administration.attachments.all()
+    return next((attached for attached in attachments if attached.cluster == cluster), None)
 
 
 def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> PolicyView:
@@ -238,7 +238,9 @@ def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> PolicyView:
         is_default=stored.is_default,
         changed_by=stored.changed_by or None,
         changed_at=moment(stored.changed_at_s),
-        clusters=[each.cluster for each in attached if each.policy_id == document.id],
+        clusters=[
+            attachment.cluster for attachment in attached if attachment.policy_id == document.id
+        ],
     )
 
 
@@ -258,11 +260,11 @@ def _change(entry: AuditEntry) -> PolicyEdit:
     )
 
 
-def _attachment(cluster: str, found: Attachment | None) -> ClusterAttachment:
+def _attachment(cluster: str, attachment: Attachment | None) -> ClusterAttachment:
     return ClusterAttachment(
         cluster=cluster,
-        policy=found.policy_id if found else NOVA,
-        parameters=dict(found.parameters) if found else {},
-        changed_by=found.changed_by or None if found else None,
-        changed_at=moment(found.changed_at_s) if found else None,
+        policy=attachment.policy_id if attachment else NOVA,
+        parameters=dict(attachment.parameters) if attachment else {},
+        changed_by=attachment.changed_by or None if attachment else None,
+        changed_at=moment(attachment.changed_at_s) if attachment else None,
     )

@@ -89,12 +89,12 @@ class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/rehearsals", home="store")
 def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
     """List the simulations of the last day, the latest first."""
-    found = call.store.rehearsals.records.all()
-    ids = [each.id for each in found]
+    records = call.store.rehearsals.records.all()
+    ids = [record.id for record in records]
     begin = ids.index(query.marker) + 1 if query.marker in ids else 0
-    shown = found[begin : begin + query.limit]
-    is_last = begin + len(shown) == len(found)
-    outlines = [_outline(RehearsalOutline, each) for each in shown]
+    shown = records[begin : begin + query.limit]
+    is_last = begin + len(shown) == len(records)
+    outlines = [_outline(RehearsalOutline, record) for record in shown]
     return Page(outlines, None if is_last else shown[-1].id)
 
 
@@ -111,30 +111,30 @@ def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
         except Invalid as error:
             raise RequestError(f"policy.{error.field}", error.problem) from None
     added = codec.decode_host_reports(asked.added, "added") if asked.added else ()
-    wanted = _asked(call, asked, added)
-    record = call.store.rehearsals.begin(wanted, policy, added, call.caller.name)
+    terms = _asked(call, asked, added)
+    record = call.store.rehearsals.begin(terms, policy, added, call.caller.name)
     return _outline(RehearsalResult, record, result=None)
 
 
 @operation("GET", "/rehearsals/{id}", home="store")
-def get_rehearsal(call: Call, wanted: OneRehearsal) -> RehearsalResult:
+def get_rehearsal(call: Call, target: OneRehearsal) -> RehearsalResult:
     """Show a simulation: how far it is, and its result."""
-    record, result = _found(call, wanted.id)
+    record, result = _find(call, target.id)
     return _outline(RehearsalResult, record, result=result)
 
 
 @operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
-def remove_rehearsal(call: Call, wanted: OneRehearsal) -> None:
+def remove_rehearsal(call: Call, target: OneRehearsal) -> None:
     """Cancel a simulation that runs, or forget one that has ended."""
-    _found(call, wanted.id)
-    call.store.rehearsals.end(wanted.id, call.caller.name)
+    _find(call, target.id)
+    call.store.rehearsals.end(target.id, call.caller.name)
 
 
-def _found(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
-    found = call.store.rehearsals.records.find(id)
-    if found is None:
+def _find(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
+    rehearsal = call.store.rehearsals.records.find(id)
+    if rehearsal is None:
         raise NotFound("simulation", id)
-    return found
+    return rehearsal
 
 
 def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> Asked:
@@ -150,7 +150,7 @@ def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> 
         project=asked.project,
         policy=None if asked.policy is None else asked.policy.name,
         drained=tuple(asked.drained),
-        added=tuple(each.host for each in added),
+        added=tuple(report.host for report in added),
     )
 
 

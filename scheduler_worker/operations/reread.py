@@ -36,7 +36,7 @@ class RereadFile(Generic[T]):
 
     def _stamp(self) -> tuple[int, ...]:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except OSError:
             return ()
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -72,9 +72,9 @@ def list_reservations(call: Call, query: ReservationQuery) -> Page[ReservationVi
     from scheduler_worker.service.inventory import listing
 
     def is_wanted(replica: ClusterReplica, id: str) -> bool:
-        found = replica.reservations[id]
-        is_there = query.host in {None, found.host, found.nodename, found.host_uuid}
-        return is_there and query.instance in {None, found.instance_uuid}
+        reservation = replica.reservations[id]
+        names = {None, reservation.host, reservation.nodename, reservation.host_uuid}
+        return query.host in names and query.instance in {None, reservation.instance_uuid}
 
     return Page(
         *listing.page(
@@ -90,9 +90,9 @@ def list_reservations(call: Call, query: ReservationQuery) -> Page[ReservationVi
 
 
 @operation("GET", "/reservations/{id}", command="reservation show")
-def get_reservation(call: Call, wanted: OneReservation) -> ReservationView:
+def get_reservation(call: Call, target: OneReservation) -> ReservationView:
     """Show what is reserved for an instance."""
-    return _view(*_found(call, wanted.id))
+    return _view(*_find(call, target.id))
 
 
 @operation(
@@ -103,13 +103,13 @@ def get_reservation(call: Call, wanted: OneReservation) -> ReservationView:
     right=Right.RELEASE,
     has_condition=True,
 )
-def release_reservation(call: Call, wanted: OneReservation) -> None:
+def release_reservation(call: Call, target: OneReservation) -> None:
     """Give back what is reserved for an instance that will not be built.
 
     Others can use the resources at once. What is being built now would be placed twice, so release
     only what nobody waits for.
     """
-    cluster, stored = _found(call, wanted.id)
+    cluster, stored = _find(call, target.id)
     call.allow(cluster)
     now = _view(cluster, stored)
     call.check_match(now, is_needed=False)
@@ -117,7 +117,7 @@ def release_reservation(call: Call, wanted: OneReservation) -> None:
         call.services.inventory.release_one(cluster, stored)
 
 
-def _found(call: Call, name: str) -> tuple[str, Reservation]:
+def _find(call: Call, name: str) -> tuple[str, Reservation]:
     """The reservation of this id, else the first one of an instance of this uuid."""
     fleet = call.services.fleet
     fleet.refresh_globals()
@@ -134,16 +134,16 @@ def _found(call: Call, name: str) -> tuple[str, Reservation]:
     return of_instance
 
 
-def _view(cluster: str, found: Reservation) -> ReservationView:
-    same = {name: getattr(found, name) for name in ForInstance.__struct_fields__}
+def _view(cluster: str, reservation: Reservation) -> ReservationView:
+    same = {name: getattr(reservation, name) for name in ForInstance.__struct_fields__}
     return ReservationView(
         **same,
-        id=found.id,
+        id=reservation.id,
         cluster=cluster,
-        state=found.state,
-        created_at=moment(found.created_at_s),
-        expires_at=moment(found.expires_at_s),
-        vcpus=found.resources.vcpus,
-        memory_mb=found.resources.memory_mb,
-        disk_mb=found.resources.disk_mb,
+        state=reservation.state,
+        created_at=moment(reservation.created_at_s),
+        expires_at=moment(reservation.expires_at_s),
+        vcpus=reservation.resources.vcpus,
+        memory_mb=reservation.resources.memory_mb,
+        disk_mb=reservation.resources.disk_mb,
     )

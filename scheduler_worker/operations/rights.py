@@ -90,9 +90,9 @@ class Rights:
         """Whether the caller may do it in each of these clusters; None or none: anywhere."""
         held = list(_held(caller))
         if not clusters:
-            return any(self._permits(each, action, each.get("cluster")) for each in held)
+            return any(self._permits(role, action, role.get("cluster")) for role in held)
         return all(
-            any(self._permits(each, action, cluster) for each in held) for cluster in clusters
+            any(self._permits(role, action, cluster) for role in held) for cluster in clusters
         )
 
     def _permits(self, credentials: Mapping[str, Any], action: Right, cluster: str | None) -> bool:
@@ -106,18 +106,18 @@ def _enforcer(policy_file: Path | None) -> policy.Enforcer:
     conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
     # A path without a file means: the default rules alone.
     path = str(policy_file or "/nonexistent")
-    found = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
-    found.suppress_deprecation_warnings = True
-    found.register_defaults(_RULES)
+    enforcer = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
+    enforcer.suppress_deprecation_warnings = True
+    enforcer.register_defaults(_RULES)
     try:
-        found.load_rules(force_reload=True)
-        found.check_rules(raise_on_violation=True)
+        enforcer.load_rules(force_reload=True)
+        enforcer.check_rules(raise_on_violation=True)
     except Exception as error:  # whatever the parser of the file raises
         raise ConfigError(f"[api] policy_file: {policy_file}: {error}") from None
-    if policy_file and not found.policy_path:
+    if policy_file and not enforcer.policy_path:
         raise ConfigError(f"[api] policy_file: {policy_file}: there is no such file")
-    found.use_conf = False  # else it reads a changed file unchecked, and a lost one as empty
-    return found
+    enforcer.use_conf = False  # else it reads a changed file unchecked, and a lost one as empty
+    return enforcer
 
 
 def _held(caller: Caller) -> Iterator[dict[str, Any]]:

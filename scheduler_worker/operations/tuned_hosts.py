@@ -125,9 +125,9 @@ def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHostView]:
 
 
 @operation("GET", "/tuned-hosts/{name}", command="tuned-host show")
-def get_tuned_host(call: Call, wanted: OneHost) -> TunedHostDetails:
+def get_tuned_host(call: Call, target: OneHost) -> TunedHostDetails:
     """Show what was set on a host and on what runs there, and by which rules."""
-    name, tuned = wanted.name, call.services.tuned_hosts
+    name, tuned = target.name, call.services.tuned_hosts
     hosts, _ = tuned.page(
         None,
         None,
@@ -135,9 +135,9 @@ def get_tuned_host(call: Call, wanted: OneHost) -> TunedHostDetails:
         lambda record: name in {record.uuid, record.host, record.nodename},
     )
     outline = only_one([_outline(host) for host in hosts], name, "tuned host")
-    [found] = [host for host in hosts if host.record.uuid == outline.uuid]
+    [host] = [host for host in hosts if host.record.uuid == outline.uuid]
     outputs = tuned.outputs_of_rules(outline.cluster)
-    entities = [_entity(entity, found.record, outputs) for entity in found.state.entities]
+    entities = [_entity(entity, host.record, outputs) for entity in host.state.entities]
     return TunedHostDetails(**msgspec.structs.asdict(outline), entities=entities)
 
 

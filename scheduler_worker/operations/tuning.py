@@ -90,14 +90,14 @@ class StatisticsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_field
 )
 def list_tuning_policies(call: Call, query: PageQuery) -> Page[TuningPolicyView]:
     """List the tuning policies by name."""
-    found = ((each.name, each) for each in call.services.tuning.current())
-    return page_of(found, query, _shown)
+    rows = ((policy.name, policy) for policy in call.services.tuning.current())
+    return page_of(rows, query, _shown)
 
 
 @operation("GET", "/tuning-policies/{name}", command="tuning-policy show")
-def get_tuning_policy(call: Call, wanted: OneTuningPolicy) -> TuningPolicyView:
+def get_tuning_policy(call: Call, target: OneTuningPolicy) -> TuningPolicyView:
     """Show a tuning policy with its text."""
-    return _shown(_existing(call, wanted.name))
+    return _shown(_existing(call, target.name))
 
 
 @operation(
@@ -131,9 +131,9 @@ def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicyView:
     right=Right.EDIT_TUNING,
     has_condition=True,
 )
-def withdraw_tuning_policy(call: Call, wanted: OneTuningPolicy) -> None:
+def withdraw_tuning_policy(call: Call, target: OneTuningPolicy) -> None:
     """Withdraw a tuning policy that was set; one of a file with its name returns."""
-    name, now = wanted.name, _existing(call, wanted.name)
+    name, now = target.name, _existing(call, target.name)
     call.check_match(_shown(now))
     if now.file is not None:
         raise Conflict(
@@ -147,10 +147,10 @@ def withdraw_tuning_policy(call: Call, wanted: OneTuningPolicy) -> None:
 @operation("DELETE", "/tuning-policies", command="tuning-policy reset", right=Right.EDIT_TUNING)
 def reset_tuning_policies(call: Call, _: Nothing) -> None:
     """Withdraw all tuning policies that were set."""
-    own = [each for each in call.services.tuning.current() if each.file is None]
+    own = [policy for policy in call.services.tuning.current() if policy.file is None]
     if own:
         with call.changing("tuning.reset", "", before=_texts(*own)):
-            call.services.tuning.reset({each.name: each.version for each in own})
+            call.services.tuning.reset({policy.name: policy.version for policy in own})
 
 
 @operation("GET", "/tuning-alarms", command="tuning-alarm list")
@@ -163,7 +163,7 @@ def list_tuning_alarms(call: Call, _: Nothing) -> Page[TuningAlarm]:
 @operation("GET", None)
 def get_statistics(call: Call, query: StatisticsQuery) -> Page[HostStatistics]:
     """List hosts with their VMs, as tuning rules see them."""
-    found, following = call.worker.tuner.statistics(query.cluster, query.marker, query.limit)
+    hosts, following = call.worker.tuner.statistics(query.cluster, query.marker, query.limit)
     items = [
         HostStatistics(
             uuid=record.uuid,
@@ -174,20 +174,20 @@ def get_statistics(call: Call, query: StatisticsQuery) -> Page[HostStatistics]:
             vms=sample.vms,
             disks=sample.disks,
         )
-        for record, sample in found
+        for record, sample in hosts
     ]
     return Page(items, following)
 
 
 def _named(call: Call, name: str) -> CurrentPolicy | None:
-    return next((each for each in call.services.tuning.current() if each.name == name), None)
+    return next((policy for policy in call.services.tuning.current() if policy.name == name), None)
 
 
 def _existing(call: Call, name: str) -> CurrentPolicy:
-    found = _named(call, name)
-    if found is None:
+    policy = _named(call, name)
+    if policy is None:
         raise NotFound("tuning policy", name)
-    return found
+    return policy
 
 
 def _alarm(alarm: Alarm) -> TuningAlarm:

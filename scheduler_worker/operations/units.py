@@ -53,29 +53,29 @@ class UnitSwitch(OneUnit, frozen=True, forbid_unknown_fields=True):
 def list_units(call: Call, query: PageQuery) -> Page[UnitView]:
     """List the units that policies may use, by id."""
     units = call.store.administration.library.units()
-    return page_of(((unit.id, unit) for unit in units), query, lambda each: _unit(each, units))
+    return page_of(((unit.id, unit) for unit in units), query, lambda unit: _unit(unit, units))
 
 
 @operation("GET", "/units/{id}", home="store")
-def get_unit(call: Call, wanted: OneUnit) -> UnitView:
+def get_unit(call: Call, target: OneUnit) -> UnitView:
     """Show a unit."""
-    return _found(call, wanted.id)
+    return _find(call, target.id)
 
 
 @operation("PUT", "/units/{id}", home="store", right=Right.SWITCH_UNIT, has_condition=True)
 def switch_unit(call: Call, asked: UnitSwitch) -> UnitView:
     """Enable or disable a unit from a file."""
-    call.check_match(_found(call, asked.id))
+    call.check_match(_find(call, asked.id))
     call.store.administration.switch_unit(asked.id, call.actor, is_enabled=asked.is_enabled)
-    return _found(call, asked.id)
+    return _find(call, asked.id)
 
 
-def _found(call: Call, id: str) -> UnitView:
+def _find(call: Call, id: str) -> UnitView:
     units = call.store.administration.library.units()
-    found = units.find(id)
-    if found is None:
+    unit = units.find(id)
+    if unit is None:
         raise NotFound("unit", id)
-    return _unit(found, units)
+    return _unit(unit, units)
 
 
 def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:

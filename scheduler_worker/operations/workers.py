@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
@@ -154,8 +154,8 @@ def list_workers(call: Call, query: PageQuery) -> Page[WorkerView]:
     is how long requests wait in the topic's queue before this worker gets them; 0 while it has free
     slots. Holds: leases of clusters' locks, and the leadership of feed, tuning and balancing.
     """
-    found = ((each.name, each) for each in call.services.workers.read())
-    return page_of(found, query, _worker)
+    rows = ((worker.name, worker) for worker in call.services.workers.read())
+    return page_of(rows, query, _worker)
 
 
 @operation(
@@ -182,47 +182,47 @@ def list_workers(call: Call, query: PageQuery) -> Page[WorkerView]:
         "Clusters": "clusters",
     },
 )
-def get_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
+def get_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Show the state of a worker: what it is doing, what it holds, and what is missing.
 
     It answers however busy it is, and while it is drained.
     """
-    return _status(call, wanted)
+    return _status(call, target)
 
 
 @operation("POST", None, home="worker", right=Right.DRAIN)
-def drain_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
+def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a worker take no more requests off the topic's queue; it finishes what it has."""
-    _check_named(call, wanted)
+    _check_named(call, target)
     call.worker.drain()
-    return _status(call, wanted)
+    return _status(call, target)
 
 
 @operation("POST", None, home="worker", right=Right.DRAIN)
-def resume_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
+def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
-    _check_named(call, wanted)
+    _check_named(call, target)
     call.worker.resume()
-    return _status(call, wanted)
+    return _status(call, target)
 
 
-def _check_named(call: Call, wanted: NamedWorker) -> None:
+def _check_named(call: Call, target: NamedWorker) -> None:
     facts = call.worker.facts
-    if wanted.worker != facts.name:
+    if target.worker != facts.name:
         raise RequestError(
             "worker",
-            f"this is {facts.name}; send it to {facts.topic}.{wanted.worker} instead",
+            f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead",
         )
 
 
-def _status(call: Call, wanted: NamedWorker) -> WorkerStatus:
-    _check_named(call, wanted)
+def _status(call: Call, target: NamedWorker) -> WorkerStatus:
+    _check_named(call, target)
     from scheduler_worker.service.health.rules import state_of
 
     facts, status = call.worker.facts, call.worker.status()
     in_hand = status["bus"]["running"] + status["bus"]["waiting"]
     return WorkerStatus(
-        **msgspec.structs.asdict(facts),
+        **structs.asdict(facts),
         **{**status, "holds": msgspec.convert(status["holds"], Holds)},
         state=state_of(facts, status["missing"], in_hand),
     )
@@ -234,28 +234,26 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     from scheduler_worker.service.health import rules
 
     problems = call.store.problems()
-    found = [
+    workers: list[Reported] = []
+    findings: list[Finding] = []
+    try:
+        workers = call.services.workers.read()
+        findings += rules.findings(workers)
+    except StateUnavailable as error:
+        if not problems.get(STATE):
+            problems = {**problems, STATE: [str(error)]}
+    findings[:0] = [
         failed(f"the {name}, from this API process", text, _remedy_of(name, text))
         for name, texts in problems.items()
         for text in texts
     ]
-    workers: list[Reported] = []
-    try:
-        workers = call.services.workers.read()
-        found += rules.findings(workers)
-    except StateUnavailable as error:
-        if not problems.get(STATE):
-            text = str(error)
-            found.append(
-                failed(f"the {STATE}, from this API process", text, _remedy_of(STATE, text))
-            )
     reports = [worker.report for worker in workers if worker.report is not None]
-    found.sort(key=lambda each: each.status is not Status.FAILED)
+    findings.sort(key=lambda finding: finding.status is not Status.FAILED)
     return HealthView(
-        status=found[0].status if found else Status.OK,
+        status=findings[0].status if findings else Status.OK,
         findings=[
-            msgspec.structs.replace(each, message=redacted(each.message), fix=redacted(each.fix))
-            for each in found
+            structs.replace(finding, message=redacted(finding.message), fix=redacted(finding.fix))
+            for finding in findings
         ],
         workers=len(workers),
         serving=sum(worker.state == "serving" for worker in workers),
@@ -271,57 +269,57 @@ def _remedy_of(name: str, problem: str) -> str:
     return remedies.of_state(problem) if name == STATE else remedies.POLICY_STORE
 
 
-def _worker(found: Reported) -> WorkerView:
+def _worker(worker: Reported) -> WorkerView:
     return WorkerView(
-        **msgspec.structs.asdict(found.facts),
-        state=found.state,
-        age_s=None if found.report is None else round(found.age_s, 1),
-        report=None if found.report is None else _report(found.report),
+        **structs.asdict(worker.facts),
+        state=worker.state,
+        age_s=None if worker.report is None else round(worker.age_s, 1),
+        report=None if worker.report is None else _report(worker.report),
     )
 
 
-def _report(found: WorkerReport) -> LoadReport:
-    same = {name: getattr(found, name) for name in WorkerLoad.__struct_fields__}
-    return LoadReport(**same, requests=_requests([found]))
+def _report(report: WorkerReport) -> LoadReport:
+    same = {name: getattr(report, name) for name in WorkerLoad.__struct_fields__}
+    return LoadReport(**same, requests=_requests([report]))
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:
-    lately = [report.lately for report in reports]
-    times = [cluster.times for report in reports for cluster in report.clusters]
+    periods = [report.lately for report in reports]
+    locks = [cluster.times for report in reports for cluster in report.clusters]
     errors: Counter[str] = Counter()
-    for each in lately:
-        errors.update(each.errors)
+    for period in periods:
+        errors.update(period.errors)
     return Requests(
-        over_s=max((each.over_s for each in lately), default=0.0),
-        placed=sum(each.placed for each in lately),
-        refused=sum(each.refused for each in lately),
-        failed=sum(each.failed for each in lately),
-        duration=Times.of(Spread.summed(each.durations for each in lately)),
-        lock_wait=Times.of(Spread.summed(each.wait for each in times)),
-        lock_hold=Times.of(Spread.summed(each.hold for each in times)),
+        over_s=max((period.over_s for period in periods), default=0.0),
+        placed=sum(period.placed for period in periods),
+        refused=sum(period.refused for period in periods),
+        failed=sum(period.failed for period in periods),
+        duration=Times.of(Spread.summed(period.durations for period in periods)),
+        lock_wait=Times.of(Spread.summed(lock.wait for lock in locks)),
+        lock_hold=Times.of(Spread.summed(lock.hold for lock in locks)),
         errors=dict(errors.most_common()),
     )
 
 
 def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueueReport]:
     by_name: dict[str, list[tuple[str, ClusterReport]]] = {}
-    for each in workers:
-        for cluster in each.report.clusters if each.report else ():
-            by_name.setdefault(cluster.name, []).append((each.name, cluster))
-    for name, found in sorted(by_name.items()):
-        clusters = [cluster for _, cluster in found]
+    for worker in workers:
+        for cluster in worker.report.clusters if worker.report else ():
+            by_name.setdefault(cluster.name, []).append((worker.name, cluster))
+    for name, reported in sorted(by_name.items()):
+        clusters = [cluster for _, cluster in reported]
         held_s, holder = min(  # who has it since the shortest time: others have handed it on
-            ((each.held_s, worker) for worker, each in found if each.held_s is not None),
+            ((line.held_s, worker) for worker, line in reported if line.held_s is not None),
             default=(None, None),
         )
         yield ClusterQueueReport(
             cluster=name,
-            in_line=sum(each.in_line for each in clusters),
-            oldest_s=max(each.oldest_s for each in clusters),
-            waiting_for_pending=sum(each.waiting_for_pending for each in clusters),
-            reservations=max(each.reservations for each in clusters),
+            in_line=sum(cluster.in_line for cluster in clusters),
+            oldest_s=max(cluster.oldest_s for cluster in clusters),
+            waiting_for_pending=sum(cluster.waiting_for_pending for cluster in clusters),
+            reservations=max(cluster.reservations for cluster in clusters),
             holder=holder,
             held_s=held_s,
-            lock_wait=Times.of(Spread.summed(each.times.wait for each in clusters)),
-            lock_hold=Times.of(Spread.summed(each.times.hold for each in clusters)),
+            lock_wait=Times.of(Spread.summed(cluster.times.wait for cluster in clusters)),
+            lock_hold=Times.of(Spread.summed(cluster.times.hold for cluster in clusters)),
         )
