@@ -26,12 +26,12 @@ class Advice(Periodic):
 
     def check(self) -> None:
         """Check now. Raises StateUnavailable."""
-        found = frozenset(self._find())
-        for sentence in sorted(found - self._logged):
+        warnings = frozenset(self._find())
+        for sentence in sorted(warnings - self._logged):
             LOG.warning(sentence)
-        for sentence in sorted(self._logged - found):
+        for sentence in sorted(self._logged - warnings):
             LOG.info("No longer applies: %s", sentence)
-        self._logged = found
+        self._logged = warnings
 
     def start(self) -> None:
         """Check now, then periodically in a thread. Raises StateUnavailable."""

@@ -56,8 +56,8 @@ class ApiMonitor(Series):
     def missing(self) -> list[str]:
         """What keeps the API from serving; asks what it depends on, all at a time."""
         failure = self._failure()
-        found = [failure] if failure else []
-        return found + [problem for problems in self._problems().values() for problem in problems]
+        problems = [problem for texts in self._problems().values() for problem in texts]
+        return [failure, *problems] if failure else problems
 
 
 class _Dependencies(Collector):

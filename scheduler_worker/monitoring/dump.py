@@ -45,34 +45,34 @@ def lines(describe: Callable[[], Mapping[str, Any]], options: LoggedOptions) -> 
     ):
         yield f"== {title} =="
         try:
-            yield from (redacted(each) for each in section())
+            yield from (redacted(line) for line in section())
         except Exception as error:
             yield redacted(f"not available: {error!r}")
 
 
 def write(dumped: Iterable[str], directory: str | None) -> None:
     """Write the lines into a new file in the directory, if one is given, and into the log."""
-    found = list(dumped) if directory is None else _kept(dumped, Path(directory))
-    for each in found:
-        LOG.warning("%s", each)
+    output = list(dumped) if directory is None else _kept(dumped, Path(directory))
+    for line in output:
+        LOG.warning("%s", line)
 
 
 def _kept(dumped: Iterable[str], directory: Path) -> list[str]:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = directory / f"scheduler-worker-{os.getpid()}-{stamp}-{time.monotonic_ns()}.txt"
-    found = []
+    output = []
     try:
         # Readable by the owner only; an existing file is never overwritten.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            for each in dumped:
-                found.append(each)
-                file.write(f"{each}\n")
+            for line in dumped:
+                output.append(line)
+                file.write(f"{line}\n")
                 file.flush()
     except OSError as error:
         LOG.error("[monitoring] dump_dir: %s", error)  # noqa: TRY400
-        return [*found, *dumped]
-    return [f"Dumped to {path}", *found]
+        return [*output, *dumped]
+    return [f"Dumped to {path}", *output]
 
 
 def versions() -> Iterator[str]:
@@ -85,7 +85,7 @@ def versions() -> Iterator[str]:
 
 def stacks() -> Iterator[str]:
     """The stack of each thread, the innermost call last."""
-    threads = {each.ident: each for each in threading.enumerate()}
+    threads = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         thread = threads.get(ident)
         yield f"-- {thread.name if thread else '?'} ({ident})"
@@ -95,14 +95,14 @@ def stacks() -> Iterator[str]:
 
 def settings(options: LoggedOptions) -> list[str]:
     """All options; secret ones are masked."""
-    found: list[str] = []
+    texts: list[str] = []
 
     class Collector:
         def log(self, _level: int, text: str, *args: Any) -> None:
-            found.append(text % args if args else text)
+            texts.append(text % args if args else text)
 
     options.log_opt_values(Collector(), logging.INFO)
-    return found
+    return texts
 
 
 def description(describe: Callable[[], Mapping[str, Any]]) -> Iterator[str]:

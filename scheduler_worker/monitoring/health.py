@@ -51,7 +51,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     def most_down(self, clusters: int) -> dict[str, HostCounts]:
         """The hosts of so many clusters, of those with most hosts down."""
-        ranked = sorted((self.hosts or {}).items(), key=lambda each: each[1].down, reverse=True)
+        ranked = sorted((self.hosts or {}).items(), key=lambda item: item[1].down, reverse=True)
         return dict(ranked[:clusters])
 
 
@@ -129,10 +129,10 @@ class Readiness:
 
     def _ask(self) -> list[str]:
         try:
-            found = self._missing()
+            problems = self._missing()
         except Exception as error:
-            found = [f"{type(error).__name__}: {error}"]
-        self._last = [redacted(each) for each in found]
+            problems = [f"{type(error).__name__}: {error}"]
+        self._last = [redacted(problem) for problem in problems]
         return self._last
 
 

@@ -39,7 +39,7 @@ def read(path: str | None) -> str:
 
 
 def _load(path: str | None, text: str) -> None:
-    before = [(each, each.level, each.propagate, each.handlers) for each in loggers()]
+    before = [(logger, logger.level, logger.propagate, logger.handlers) for logger in loggers()]
     try:
         for logger, *_ in before:  # loggers that the file does not name would stay as they were
             logger.setLevel(logging.NOTSET)

@@ -36,7 +36,7 @@ class Series(Observer):
 
     def __init__(self, known: Iterable[Event]) -> None:
         self._registry = CollectorRegistry()
-        self._metrics = {each: _metric(each, self._registry) for each in known}
+        self._metrics = {event: _metric(event, self._registry) for event in known}
         self._guard = threading.Lock()
         self._values: dict[tuple[Event, Labels], Any] = {}
         self._left = {metric: metric.limit for metric in self._metrics}
@@ -63,23 +63,23 @@ class Series(Observer):
             value.observe(seconds)
 
     def level(self, event: Level, value: float, *labels: str) -> None:
-        if (found := self._value(event, labels)) is not None:
-            found.set(value)
+        if (metric := self._value(event, labels)) is not None:
+            metric.set(value)
 
     def _value(self, event: Event, labels: Labels) -> Any:
         """The library's value; beyond the event's limit that of labels that are all ``other``."""
-        found = self._values.get((event, labels))
-        if found is not None or (metric := self._metrics.get(event)) is None:
-            return found
+        value = self._values.get((event, labels))
+        if value is not None or (metric := self._metrics.get(event)) is None:
+            return value
         with self._guard:
             if not self._left[event]:
                 return metric.labels(*(OTHER for _ in labels))
-            found = self._values.get((event, labels))  # another thread may have been faster
-            if found is None:
+            value = self._values.get((event, labels))  # another thread may have been faster
+            if value is None:
                 self._left[event] -= 1
-                found = metric.labels(*labels) if labels else metric
-                self._values[event, labels] = found
-            return found
+                value = metric.labels(*labels) if labels else metric
+                self._values[event, labels] = value
+            return value
 
 
 def _metric(event: Event, registry: CollectorRegistry) -> Any:
@@ -150,10 +150,10 @@ _READ: Mapping[Gauge, Callable[[Load], float]] = {
 
 
 def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
-    for each, read in _READ.items():
-        yield gauge_of(each, [((), read(load))])
+    for gauge, read in _READ.items():
+        yield gauge_of(gauge, [((), read(load))])
     yield gauge_of(events.BUS_CONNECTED, [((), is_connected)])
-    ranked = sorted(load.reservations.items(), key=lambda each: each[1], reverse=True)
+    ranked = sorted(load.reservations.items(), key=lambda item: item[1], reverse=True)
     known = [((cluster,), count) for cluster, count in ranked[:MAX_CLUSTERS]]
     if rest := ranked[MAX_CLUSTERS:]:
         known.append(((OTHER,), sum(count for _, count in rest)))
@@ -165,10 +165,10 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
         [((name, state), count) for name, counts in by_state for state, count in counts.items()],
     )
     feed = sorted(load.feed.items())
-    lags = [((cell,), each.lag_s) for cell, each in feed if each.lag_s is not None]
+    lags = [((cell,), part.lag_s) for cell, part in feed if part.lag_s is not None]
     yield gauge_of(events.FEED_LAG, lags)
-    yield gauge_of(events.CELL_UP, [((cell,), each.is_up) for cell, each in feed])
-    yield gauge_of(events.FEED_HOSTS, [((cell,), each.hosts) for cell, each in feed])
+    yield gauge_of(events.CELL_UP, [((cell,), part.is_up) for cell, part in feed])
+    yield gauge_of(events.FEED_HOSTS, [((cell,), part.hosts) for cell, part in feed])
     yield gauge_of(events.BUILD, [((__version__, platform.python_version()), 1)])
 
 

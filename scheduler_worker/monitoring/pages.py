@@ -124,5 +124,5 @@ def _state(what: str, missing: list[str], accept: str) -> _Page:
     if "application/json" in accept:
         state: Mapping[str, Any] = {what: not missing, "missing": missing}
         return _Page(json.dumps(state).encode() + b"\n", status, "application/json")
-    text = "".join(f"{each}\n" for each in missing) or f"{what}\n"
+    text = "".join(f"{problem}\n" for problem in missing) or f"{what}\n"
     return _Page(text.encode(), status)

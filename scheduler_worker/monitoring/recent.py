@@ -69,12 +69,12 @@ class Window:
     def counts(self) -> Counter[Key]:
         """How often each happened."""
         oldest = int(self._monotonic_s() // _STEP_S) - _STEPS
-        found: Counter[Key] = Counter()
+        counts: Counter[Key] = Counter()
         with self._guard:
             for number, step in self._steps:
                 if number > oldest:
-                    found.update(step)
-        return found
+                    counts.update(step)
+        return counts
 
     @property
     def over_s(self) -> float:
@@ -96,7 +96,7 @@ class Recent(Metrics):
         """What happened in the last minutes."""
         counts = self._window.counts()
         placed, refused, failed = (
-            _spread(counts, each, "") for each in ("placed", "refused", "failed")
+            _spread(counts, result, "") for result in ("placed", "refused", "failed")
         )
         return Lately(
             over_s=round(self._window.over_s, 1),
@@ -115,8 +115,8 @@ class Recent(Metrics):
             if key[0] in {"wait", "hold"}:
                 by_scope.setdefault(key[1], Counter())[key] = count
         return {
-            scope: LockTimes(_spread(found, "wait", scope), _spread(found, "hold", scope))
-            for scope, found in by_scope.items()
+            scope: LockTimes(_spread(events, "wait", scope), _spread(events, "hold", scope))
+            for scope, events in by_scope.items()
         }
 
     # Events

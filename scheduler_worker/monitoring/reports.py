@@ -36,7 +36,7 @@ def report_of(
 ) -> WorkerReport:
     """The report of a worker with this ``status()`` and ``load()``; ``alarms`` are of tuning."""
     bus, holds = status["bus"], status["holds"]
-    errors = sorted(lately.errors.items(), key=lambda each: -each[1])[:_MAX_ERRORS]
+    errors = sorted(lately.errors.items(), key=lambda error: -error[1])[:_MAX_ERRORS]
     return WorkerReport(
         uptime_s=status["uptime_s"],
         missing=_texts(status["missing"]),
@@ -56,11 +56,11 @@ def report_of(
             balancing=tuple(holds["balancing"][:MAX_CLUSTERS]),
         ),
         clusters=_busiest(
-            [_cluster(name, each, lock_times) for name, each in status["clusters"].items()]
+            [_cluster(name, cluster, lock_times) for name, cluster in status["clusters"].items()]
         ),
         feed={
-            name: PartReport(lag_s=each.lag_s, is_up=each.is_up, hosts=each.hosts)
-            for name, each in sorted(load.feed.items())[:_MAX_PARTS]
+            name: PartReport(lag_s=part.lag_s, is_up=part.is_up, hosts=part.hosts)
+            for name, part in sorted(load.feed.items())[:_MAX_PARTS]
         },
         hosts=None if load.hosts is None else load.most_down(MAX_CLUSTERS),
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
@@ -68,15 +68,15 @@ def report_of(
 
 
 def _cluster(
-    name: str, found: Mapping[str, Any], lock_times: Mapping[str, LockTimes]
+    name: str, cluster: Mapping[str, Any], lock_times: Mapping[str, LockTimes]
 ) -> ClusterReport:
     return ClusterReport(
         name=name,
-        in_line=found["in_line"],
-        oldest_s=found["oldest_s"],
-        waiting_for_pending=found["waiting_for_pending"],
-        reservations=found["promises"],
-        held_s=found["held_s"],
+        in_line=cluster["in_line"],
+        oldest_s=cluster["oldest_s"],
+        waiting_for_pending=cluster["waiting_for_pending"],
+        reservations=cluster["promises"],
+        held_s=cluster["held_s"],
         times=lock_times.get(name, LockTimes()),
     )
 
@@ -84,12 +84,12 @@ def _cluster(
 def _busiest(clusters: Sequence[ClusterReport]) -> tuple[ClusterReport, ...]:
     """First those with requests, then those whose lock was used most."""
 
-    def business(each: ClusterReport) -> tuple[int, bool, int, int]:
-        in_hand = each.in_line + each.waiting_for_pending
-        return in_hand, each.held_s is not None, each.times.wait.total, each.reservations
+    def business(cluster: ClusterReport) -> tuple[int, bool, int, int]:
+        in_hand = cluster.in_line + cluster.waiting_for_pending
+        return in_hand, cluster.held_s is not None, cluster.times.wait.total, cluster.reservations
 
     return tuple(sorted(clusters, key=business, reverse=True)[:MAX_CLUSTERS])
 
 
-def _texts(found: Sequence[str]) -> tuple[str, ...]:
-    return tuple(cut(redacted(each), _TEXT) for each in found[:_MAX_TEXTS])
+def _texts(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cut(redacted(text), _TEXT) for text in texts[:_MAX_TEXTS])

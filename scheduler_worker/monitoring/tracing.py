@@ -42,7 +42,7 @@ _NS = 1e9
 
 
 @dataclass(slots=True, eq=False)
-class _Left:
+class _Request:
     """What a request leaves."""
 
     outcome: Outcome
@@ -74,8 +74,8 @@ class Tracing(Periodic):
         )
         self._ratio = ratio
         self._count = count
-        self._waiting: deque[_Left] = deque()
-        self._unanswered: dict[str, _Left] = {}
+        self._waiting: deque[_Request] = deque()
+        self._unanswered: dict[str, _Request] = {}
         """The waiting requests, by their ids."""
         self._said_at_s = -_SAY_AGAIN_S
 
@@ -94,32 +94,32 @@ class Tracing(Periodic):
         if len(self._waiting) >= MAX_WAITING:
             self._dropped(1, "too many wait")
             return
-        left = _Left(outcome, parent, time.time() - time.monotonic())
-        self._unanswered[outcome.request_id] = left
-        self._waiting.append(left)
+        request = _Request(outcome, parent, time.time() - time.monotonic())
+        self._unanswered[outcome.request_id] = request
+        self._waiting.append(request)
 
     def answered(self, request_id: str) -> None:
         """Add to what a request left that it is answered now. Does not block."""
-        left = self._unanswered.pop(request_id, None)
-        if left is not None:
-            left.answered_s = time.monotonic()
+        request = self._unanswered.pop(request_id, None)
+        if request is not None:
+            request.answered_s = time.monotonic()
 
     def run_due(self) -> float:
         """Send what is complete; returns the seconds until the next time."""
-        while left := list(islice(self._complete(), BATCH)):
+        while requests := list(islice(self._complete(), BATCH)):
             try:
-                spans = [span for each in left for span in spans_of(each, self._resource)]
+                spans = [span for request in requests for span in spans_of(request, self._resource)]
                 is_sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
             except Exception as error:  # whatever an exporter raises; requests go on without traces
                 LOG.debug("Traces cannot be sent", exc_info=error)
                 is_sent = False
             if is_sent:
-                self._count("exported", len(left))
+                self._count("exported", len(requests))
             else:
-                self._dropped(len(left), "the collector does not take them")
+                self._dropped(len(requests), "the collector does not take them")
         return INTERVAL_S
 
-    def _complete(self) -> Iterator[_Left]:
+    def _complete(self) -> Iterator[_Request]:
         """Take what waits, in order, up to the first whose answer is not known and may come yet."""
         until_s = time.monotonic() - INTERVAL_S
         while self._waiting:
@@ -140,24 +140,26 @@ class Tracing(Periodic):
 
 def parent_of(traceparent: str | None) -> SpanContext | None:
     """The caller's span; None where there is none, or what was sent is none."""
-    found = _TRACEPARENT.fullmatch(traceparent or "")
-    if found is None:
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    if match is None:
         return None
-    trace_id, span_id, flags = (int(found[at], 16) for at in (1, 2, 3))
+    trace_id, span_id, flags = (int(match[at], 16) for at in (1, 2, 3))
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return context if context.is_valid else None
 
 
-def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
+def spans_of(request: _Request, resource: Resource) -> Iterator[ReadableSpan]:
     """The request's span, and those inside it."""
-    outcome, parent = left.outcome, left.parent
-    began_s, ended_s = outcome.ended_s - outcome.duration_s, left.answered_s or outcome.ended_s
-    phases = [*outcome.phases, *_answer(left)]
+    outcome, parent = request.outcome, request.parent
+    began_s, ended_s = outcome.ended_s - outcome.duration_s, request.answered_s or outcome.ended_s
+    phases = [*outcome.phases]
+    if request.answered_s is not None:
+        phases.append(Phase("answer", outcome.ended_s, request.answered_s))
     trace_id = parent.trace_id if parent else random.getrandbits(128)
     root = _context(trace_id)
 
     def at_ns(monotonic_s: float) -> int:
-        return int((monotonic_s + left.ahead_s) * _NS)
+        return int((monotonic_s + request.ahead_s) * _NS)
 
     yield ReadableSpan(
         "select_destinations",
@@ -167,7 +169,7 @@ def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
         attributes=_attributes(outcome),
         kind=SpanKind.SERVER,
         status=_status(outcome),
-        start_time=at_ns(min([began_s, *(each.began_s for each in phases)])),
+        start_time=at_ns(min([began_s, *(phase.began_s for phase in phases)])),
         end_time=at_ns(ended_s),
         instrumentation_scope=_SCOPE,
     )
@@ -183,11 +185,6 @@ def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
         )
 
 
-def _answer(left: _Left) -> Iterator[Phase]:
-    if left.answered_s is not None:
-        yield Phase("answer", left.outcome.ended_s, left.answered_s)
-
-
 def _context(trace_id: int) -> SpanContext:
     return SpanContext(
         trace_id,
@@ -198,7 +195,7 @@ def _context(trace_id: int) -> SpanContext:
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | int | Sequence[str]]:
-    found: dict[str, str | int | Sequence[str] | None] = {
+    attributes: dict[str, str | int | Sequence[str] | None] = {
         "openstack.request_id": outcome.request_id,
         "openstack.global_request_id": outcome.global_request_id,
         "openstack.project_id": outcome.project_id,
@@ -211,7 +208,7 @@ def _attributes(outcome: Outcome) -> dict[str, str | int | Sequence[str]]:
         "scheduler.passed": outcome.passed,
         "scheduler.attempts": outcome.attempts,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _status(outcome: Outcome) -> Status:
