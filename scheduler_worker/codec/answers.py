@@ -35,8 +35,8 @@ def _encoded(selection: Selection) -> Plain:
     allocation = plain_selection.pop("allocation")
     plain_selection["allocation_request"] = json.dumps(allocation)
     plain_selection["allocation_request_version"] = allocation and _ALLOCATION_VERSION
-    found: Plain = wrapped(plain_selection, kinds.SELECTION)
-    return found
+    primitive: Plain = wrapped(plain_selection, kinds.SELECTION)
+    return primitive
 
 
 _encoded_once = lru_cache(maxsize=4096)(_encoded)
@@ -45,25 +45,25 @@ _encoded_once = lru_cache(maxsize=4096)(_encoded)
 
 def encode_selections(selections: Selections) -> list[list[Plain]]:
     """The answer to callers that asked for objects."""
-    return [[encode_selection(each) for each in some] for some in selections]
+    return [[encode_selection(host) for host in hosts] for hosts in selections]
 
 
 def encode_destinations(selections: Selections) -> list[Plain]:
     """The answer to older callers: for each instance a dict of its host, without alternates."""
     return [
         {
-            "host": some[0].service_host,
-            "nodename": some[0].nodename,
-            "limits": _set_limits(some[0].limits),
+            "host": chosen.service_host,
+            "nodename": chosen.nodename,
+            "limits": _set_limits(chosen.limits),
         }
-        for some in selections
+        for chosen, *_ in selections
     ]
 
 
 def _set_limits(limits: SchedulerLimits) -> Plain:
-    found = msgspec.to_builtins(limits)
-    found["numa_topology"] = wrapped(found["numa_topology"], kinds.NUMA_LIMITS)
-    return {name: limit for name, limit in found.items() if limit is not None}
+    fields = msgspec.to_builtins(limits)
+    fields["numa_topology"] = wrapped(fields["numa_topology"], kinds.NUMA_LIMITS)
+    return {name: limit for name, limit in fields.items() if limit is not None}
 
 
 def decode_selection(value: Any, path: str = "selection") -> Selection:
@@ -81,15 +81,4 @@ def decode_selection(value: Any, path: str = "selection") -> Selection:
 
 def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
     """All fields of a diagnosis; weights that are not finite become null."""
-    found: Plain = _as_json(diagnosis)
-    return found
-
-
-def _all_fields(struct: msgspec.Struct) -> Plain:
-    """Including defaults, which stored records omit."""
-    found: Plain = _as_json(msgspec.structs.asdict(struct))
-    return found
-
-
-def _as_json(value: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return msgspec.json.decode(msgspec.json.encode(diagnosis), type=Plain)

@@ -88,5 +88,4 @@ def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str
 
 def decode_host_names(value: Any, path: str = "hosts") -> list[tuple[str, str | None]]:
     """``{host, nodename}`` dicts as pairs; without a node name for all nodes of the host."""
-    found = decode_as(list[_HostName], value, path)
-    return [(each.host, each.nodename) for each in found]
+    return [(host.host, host.nodename) for host in decode_as(list[_HostName], value, path)]

@@ -5,6 +5,7 @@ Every function raises RequestError, which names the wrong field, what it needs a
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -35,8 +36,8 @@ Plain = dict[str, Any]
 
 def decode_aggregates(value: Any, path: str = "aggregates") -> list[Aggregate]:
     """A list of aggregates, an ``AggregateList``, or one aggregate."""
-    found = _members(value, path, kinds.AGGREGATE, MAX_AGGREGATES)
-    return [decode_aggregate(each, where) for each, where in found]
+    aggregates = _members(value, path, kinds.AGGREGATE, MAX_AGGREGATES)
+    return [decode_aggregate(aggregate, where) for aggregate, where in aggregates]
 
 
 def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
@@ -74,8 +75,8 @@ _SIZES = ("memory_mb", "vcpus", "root_gb", "ephemeral_gb")
 
 def decode_instances(value: Any, path: str = "instance_info") -> dict[str, Plain]:
     """Instances as uuid -> facts: an ``InstanceList``, or a list of instances, dicts or uuids."""
-    found = _members(value, path, kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
-    facts = [_instance(plain(each, where, kinds.INSTANCE), where) for each, where in found]
+    listed = _members(value, path, kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
+    facts = [_instance(plain(member, where, kinds.INSTANCE), where) for member, where in listed]
     return {fact["uuid"]: fact for fact in facts}
 
 
@@ -110,9 +111,9 @@ def decode_host_reports(value: Any, path: str = "hosts") -> list[HostReport]:
     :data:`SHOWN_PROBLEMS`.
     """
     reports, problems = [], []
-    for each, where in _members(value, path, kinds.COMPUTE_NODE, MAX_HOSTS):
+    for report, where in _members(value, path, kinds.COMPUTE_NODE, MAX_HOSTS):
         try:
-            reports.append(_host_report(each, where))
+            reports.append(_host_report(report, where))
         except RequestError as error:
             problems.append(error)
     if problems:
@@ -121,8 +122,8 @@ def decode_host_reports(value: Any, path: str = "hosts") -> list[HostReport]:
 
 
 def _joined(problems: list[RequestError]) -> RequestError:
-    first, *others = problems
-    shown = [first.problem, *(str(each) for each in others[: SHOWN_PROBLEMS - 1])]
+    first, *rest = problems
+    shown = [first.problem, *(str(problem) for problem in rest[: SHOWN_PROBLEMS - 1])]
     if len(problems) > SHOWN_PROBLEMS:
         shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more bad reports")
     return RequestError(first.field, "; ".join(shown))
@@ -142,16 +143,11 @@ def _host_report(value: Any, path: str) -> HostReport:
 
 def _moment(value: Any, path: str) -> float:
     """A time as seconds since the epoch."""
-    expected = "a time, such as 2026-01-02T03:04:05Z or seconds since 1970"
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise wrong(path, expected, value)
-    try:
-        moment = seconds(value)
-    except (ValueError, OverflowError):
-        raise wrong(path, expected, value) from None
-    if not math.isfinite(moment):
-        raise wrong(path, expected, value)
-    return moment
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            if math.isfinite(moment := seconds(value)):
+                return moment
+    raise wrong(path, "a time, such as 2026-01-02T03:04:05Z or seconds since 1970", value)
 
 
 class _Service(msgspec.Struct, kw_only=True):
@@ -182,10 +178,10 @@ def _hv_specs(value: Any, path: str) -> Any:
     if not isinstance(value, list):
         raise wrong(path, "a list", value)
     return [
-        [each.get("arch"), each.get("hv_type"), each.get("vm_mode")]
-        if isinstance(each, dict)
-        else each
-        for each in value
+        [spec.get("arch"), spec.get("hv_type"), spec.get("vm_mode")]
+        if isinstance(spec, dict)
+        else spec
+        for spec in value
     ]
 
 
@@ -215,8 +211,8 @@ def _numa_topology(value: Any, path: str) -> Any:
 
 def _instances(value: Any, path: str) -> list[Plain]:
     return [
-        _instance(each, f"{path}[{number}]")
-        for number, each in enumerate(typed(value, list[Any], path))
+        _instance(instance, f"{path}[{number}]")
+        for number, instance in enumerate(typed(value, list[Any], path))
     ]
 
 
@@ -232,7 +228,7 @@ _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _members(value: Any, path: str, kind: ObjectKind, limit: int) -> list[tuple[Any, str]]:
-    found = members(value, path, kind)
-    if len(found) > limit:
-        raise RequestError(path, f"at most {limit} in one message, got {len(found)}")
-    return found
+    elements = members(value, path, kind)
+    if len(elements) > limit:
+        raise RequestError(path, f"at most {limit} in one message, got {len(elements)}")
+    return elements

@@ -95,7 +95,7 @@ def members(value: Any, path: str, kind: ObjectKind) -> list[tuple[Any, str]]:
         return [(value, path)]
     if not isinstance(value, (list, tuple)):
         raise wrong(path, f"a list of {kind.name} objects", value)
-    return [(each, f"{path}[{number}]") for number, each in enumerate(value)]
+    return [(element, f"{path}[{number}]") for number, element in enumerate(value)]
 
 
 class _Unwrapping:
@@ -116,19 +116,19 @@ class _Unwrapping:
             self._count(value, path, depth)
             if kind.read is None:
                 return self._everything(value, path, kind, depth)
-            found, unknown = self._known(value, path, kind, kind.read, depth)
+            fields, unknown = self._known(value, path, kind, kind.read, depth)
             if unknown and self.is_strict and not version:
                 raise RequestError(f"{path}.{cut(unknown[0])}", _not_known(unknown[0], kind))
             if unknown or (version and _parsed(version[:32]) > _parsed(kind.version)):
                 _log_unknown(kind, version, unknown)
-            return found
+            return fields
         if isinstance(value, (list, tuple)):
             self._count(value, path, depth)
             return [
-                each
-                if each.__class__ in _SCALARS
-                else self.value(each, f"{path}[{number}]", kind, depth + 1)
-                for number, each in enumerate(value)
+                element
+                if element.__class__ in _SCALARS
+                else self.value(element, f"{path}[{number}]", kind, depth + 1)
+                for number, element in enumerate(value)
             ]
         return value
 
@@ -157,18 +157,18 @@ class _Unwrapping:
         depth: int,
     ) -> tuple[dict[str, Any], list[str]]:
         """The fields that are read, and the names of unknown ones."""
-        found, unknown = {}, []
+        fields, unknown = {}, []
         for key, item in value.items():
             if key not in read:
                 if key not in kind.ignored:
                     unknown.append(str(key))
             elif item.__class__ in _SCALARS:
                 if item is not None or key in kind.keeps_null:
-                    found[key] = item
+                    fields[key] = item
             else:
                 part = kind.parts.get(key, ANYTHING)
-                found[key] = self.value(item, f"{path}.{key}", part, depth + 1)
-        return found, unknown
+                fields[key] = self.value(item, f"{path}.{key}", part, depth + 1)
+        return fields, unknown
 
 
 def _opened(value: dict[str, Any], path: str, kind: ObjectKind) -> dict[Any, Any] | list[Any]:
@@ -219,7 +219,7 @@ def _log_unknown(kind: ObjectKind, version: str, unknown: list[str]) -> None:
     if version:
         is_new = _first_time(kind.name, version[:64])
     else:
-        unknown = [each for each in unknown if _first_time(kind.name, f".{each[:64]}")]
+        unknown = [field for field in unknown if _first_time(kind.name, f".{field[:64]}")]
         is_new = bool(unknown)
     if is_new:
         LOG.warning(
@@ -227,7 +227,7 @@ def _log_unknown(kind: ObjectKind, version: str, unknown: list[str]) -> None:
             kind.name,
             cut(version) or "as a plain dict",
             kind.version,
-            listed([_with_nearest(each, kind) for each in unknown], 10) or "none",
+            listed([_with_nearest(field, kind) for field in unknown], 10) or "none",
         )
 
 
@@ -264,7 +264,7 @@ def _wrapped_part(value: Any, key: str, kind: ObjectKind) -> Any:
         return value
     if not isinstance(value, (list, tuple)):
         return wrapped(value, part)
-    elements = [wrapped(each, part) for each in value]
+    elements = [wrapped(element, part) for element in value]
     if key not in kind.lists:
         return elements
     return _primitive(part.list_name, part.list_version, {"objects": elements})

@@ -24,12 +24,12 @@ def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
     reported: list[ResourceProvider] = typed(value, list[ResourceProvider], path)
     if len(reported) > MAX_PROVIDERS:
         raise RequestError(path, f"at most {MAX_PROVIDERS} of one host, got {len(reported)}")
-    parents: Parents = {each.uuid: each.parent_provider_uuid for each in reported}
+    parents: Parents = {provider.uuid: provider.parent_provider_uuid for provider in reported}
     if len(parents) < len(reported):
         raise RequestError(path, "names a provider twice")
     rooted: set[str | None] = {None}
-    for number, each in enumerate(reported):
-        if not _is_rooted(each.uuid, parents, rooted):
+    for number, provider in enumerate(reported):
+        if not _is_rooted(provider.uuid, parents, rooted):
             problem = "is its own ancestor: its parents form a cycle"
             raise RequestError(f"{path}[{number}].parent_provider_uuid", problem)
     return reported

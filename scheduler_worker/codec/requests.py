@@ -60,8 +60,8 @@ def _prepare_written(spec: Plain) -> None:
     flavor = spec.get("flavor")
     if isinstance(flavor, dict) and isinstance(flavor.get("extra_specs"), dict):
         flavor["extra_specs"] = {
-            key: json.dumps(each) if isinstance(each, bool | int | float) else each
-            for key, each in flavor["extra_specs"].items()
+            key: json.dumps(value) if isinstance(value, bool | int | float) else value
+            for key, value in flavor["extra_specs"].items()
         }
 
 
@@ -220,5 +220,5 @@ def request_spec_primitive(spec: RequestSpec | Mapping[str, Any]) -> Plain:
     """
     if not isinstance(spec, RequestSpec):
         spec = decode_request_spec(dict(spec))
-    found: Plain = wrapped(every_field(spec), kinds.REQUEST_SPEC)
-    return found
+    primitive: Plain = wrapped(every_field(spec), kinds.REQUEST_SPEC)
+    return primitive

@@ -121,11 +121,11 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
         return RequestError(_named(steps, path, paths), message)
     candidates = list(_candidates(value, steps, []))
     kinds, bound = expected[1].split(" | "), re.sub(r", got.*", "", expected[2])
-    where, found = next(
+    where, actual = next(
         (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound)),
         candidates[0],
     )
-    return wrong(_named(where, path, paths), _described(kinds, bound), found)
+    return wrong(_named(where, path, paths), _described(kinds, bound), actual)
 
 
 Step = tuple[str, str]
@@ -156,7 +156,7 @@ def _candidates(value: Any, steps: Sequence[Step], walked: list[Step]) -> Iterat
 
 def _fits(value: Any, kinds: Sequence[str], bound: str) -> bool:
     """Whether a value is of an expected class; where a bound was violated, none fits."""
-    classes = tuple(one for kind in kinds for one in _CLASSES.get(kind, ()))
+    classes = tuple(python_type for kind in kinds for python_type in _CLASSES.get(kind, ()))
     if isinstance(value, bool) and bool not in classes:
         return False
     return isinstance(value, classes) and not bound
