@@ -169,10 +169,10 @@ TABLE = Table(
 )
 """Whose options are in which group."""
 _OF_UNITS = [
-    each
-    for each in TABLE.declared
-    if each.group in {"scheduler", "filter_scheduler", "metrics", "compute"}
-    and each.struct is not Options
+    declared
+    for declared in TABLE.declared
+    if declared.group in {"scheduler", "filter_scheduler", "metrics", "compute"}
+    and declared.struct is not Options
 ]
 """What units read by the name of the field, and the policy's version depends on."""
 
@@ -204,36 +204,36 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     """
     if problems := [problem for *_, problem in _invalid(conf, TABLE.options)]:
         raise ConfigError("; ".join(problems))
-    found = _read(conf)
-    if problems := list(_contradictions(found)):
+    current = _read(conf)
+    if problems := list(_contradictions(current)):
         raise ConfigError("; ".join(problems))
-    return found
+    return current
 
 
-def inspected(conf: Configuration, others: unknown.Listed = ()) -> tuple[Settings, list[str]]:
+def inspected(conf: Configuration, foreign: unknown.Listed = ()) -> tuple[Settings, list[str]]:
     """The settings as far as they can be read, and every problem with the options.
 
-    For diagnosis only: in ``conf``, each invalid value is replaced by its default. ``others`` are
+    For diagnosis only: in ``conf``, each invalid value is replaced by its default. ``foreign`` are
     options that libraries read.
     """
-    for group, opts in others:
+    for group, opts in foreign:
         conf.register_opts(opts, group=group)
     problems = []
-    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *others])):
+    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *foreign])):
         conf.set_override(opt.dest, opt.default, group=group)
         problems.append(problem)
-    found = _read(conf)
-    return found, [*problems, *_contradictions(found)]
+    current = _read(conf)
+    return current, [*problems, *_contradictions(current)]
 
 
-def unread(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
+def unread(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
     """Sentences about options and groups in the files that nothing reads, such as typing errors.
 
-    ``others`` are options that libraries read, beside oslo.config and oslo.log.
+    ``foreign`` are options that libraries read, beside oslo.config and oslo.log.
     """
     libraries = unknown.of_libraries("oslo.config", "oslo.log")
-    others = [*others, (None, conf.cli_opts), *libraries, *_of_nova(conf)]
-    return unknown.unknown(conf, TABLE.options, others)
+    foreign = [*foreign, (None, conf.cli_opts), *libraries, *_of_nova(conf)]
+    return unknown.unknown(conf, TABLE.options, foreign)
 
 
 def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
@@ -252,18 +252,18 @@ def unused(conf: Configuration) -> list[str]:
     return nova_compat.unused(conf)
 
 
-def notices(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
-    """Sentences about options that do not do what they seem to; ``others`` as in `inspected`."""
-    for group, opts in others:
+def notices(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
+    """Sentences about options that do not do what they seem to; ``foreign`` as in `inspected`."""
+    for group, opts in foreign:
         conf.register_opts(opts, group=group)
-    found = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
+    sentences = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
     used_s = TABLE.read(conf, HeartbeatSettings).down_after_s
     if conf.service_down_time != used_s:
-        found.append(
+        sentences.append(
             f"[DEFAULT] service_down_time is taken as {used_s:g} s: {conf.service_down_time:g} s "
             f"is not longer than report_interval ({conf.report_interval} s)"
         )
-    return found
+    return sentences
 
 
 def _read(conf: cfg.ConfigOpts) -> Settings:
@@ -324,9 +324,9 @@ def _invalid(conf: cfg.ConfigOpts, listed: unknown.Listed) -> Iterator[tuple[str
                 yield group, opt, f"[{group or 'DEFAULT'}] {opt.name}: {reason}"
 
 
-def _contradictions(found: Settings) -> Iterator[str]:
+def _contradictions(settings: Settings) -> Iterator[str]:
     """A sentence for each pair of options that cannot work together."""
-    limits = found.placement
+    limits = settings.placement
     needed_s = _LEASE_BASE_S + _LEASE_PER_REQUEST_S * limits.max_batch
     if limits.hold_timeout_s < needed_s:
         yield (
@@ -334,13 +334,13 @@ def _contradictions(found: Settings) -> Iterator[str]:
             f"max_batch = {limits.max_batch} requests, which need {needed_s:g} s; raise it or "
             "lower max_batch"
         )
-    if found.nova_feed is not None and not found.nova_feed.databases.api_connection:
+    if settings.nova_feed is not None and not settings.nova_feed.databases.api_connection:
         yield (
             "[nova_feed] enabled needs [api_database] connection, which is not set; write it as in "
             "nova.conf"
         )
-    yield from _contradictions_of_dry_run(found)
-    units = found.external_units
+    yield from _contradictions_of_dry_run(settings)
+    units = settings.external_units
     if units is not None and units.timeout_s >= limits.hold_timeout_s:
         yield (
             f"[external_units] timeout: {units.timeout_s:g} s must be shorter than [cluster_lock] "
@@ -354,12 +354,12 @@ def _contradictions(found: Settings) -> Iterator[str]:
         )
 
 
-def _contradictions_of_dry_run(found: Settings) -> Iterator[str]:
-    if found.dry_run is None:
+def _contradictions_of_dry_run(settings: Settings) -> Iterator[str]:
+    if settings.dry_run is None:
         return
-    if found.nova_feed is None:
+    if settings.nova_feed is None:
         yield "[dry_run] enabled needs [nova_feed] enabled: that shows where Nova put an instance"
-    if found.claims is not None:
+    if settings.claims is not None:
         yield (
             "[dry_run] enabled and [nova_claims] enabled exclude each other: a worker that answers "
             "nobody must claim nothing"

@@ -46,23 +46,23 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
     def files(self) -> list[str]:
         """The files that were read, in their order."""
         folders = [Path(config_dir) for config_dir in self.config_dirs or self.default_config_dirs]
-        found = [str(each) for folder in folders for each in sorted(folder.glob("*.conf"))]
-        return [*self.config_file, *found]
+        paths = [str(path) for folder in folders for path in sorted(folder.glob("*.conf"))]
+        return [*self.config_file, *paths]
 
     def sections(self) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
         """Each file, with the options that it sets by the name of their section."""
         for path in self.files:
-            found: dict[str, dict[str, Any]] = {}
+            sections: dict[str, dict[str, Any]] = {}
             with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
                 # It was readable when the configuration was loaded; if not now, that is reported
                 # elsewhere.
-                cfg.ConfigParser(path, found).parse()
-            yield path, found
+                cfg.ConfigParser(path, sections).parse()
+            yield path, sections
 
     def sets(self, group: str) -> bool:
         """Whether a file or the environment sets an option of the group."""
-        found = (self.get_location(name, group) for name in self[group])
-        return any(each is not None and each.location.is_user_controlled for each in found)
+        places = (self.get_location(name, group) for name in self[group])
+        return any(place is not None and place.location.is_user_controlled for place in places)
 
     def of_command_line(self, name: str, default: Any) -> Any:
         """An option of the command line alone; ``default`` where the command has no such option."""

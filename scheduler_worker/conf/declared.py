@@ -57,10 +57,9 @@ class Declared(NamedTuple):
 
     def value(self, conf: Any) -> Any:
         """The present value, as the field has it."""
-        found = (conf if self.group == DEFAULT else conf[self.group])[self.name]
-        if found is None:
-            return None
-        return _READ.get(_origin(_plain(self.field.type)), lambda value: value)(found)
+        value = (conf if self.group == DEFAULT else conf[self.group])[self.name]
+        make = _READ.get(_origin(_plain(self.field.type)))
+        return value if make is None or value is None else make(value)
 
     def option(self, help_text: str | None = None) -> cfg.Opt:
         """The option of oslo.config."""
@@ -94,7 +93,7 @@ class Declared(NamedTuple):
 
     def _limits(self, kind: Any) -> Iterator[tuple[str, Any]]:
         opt = self.opt
-        metas = (each.ge for each in self.field.type.__metadata__ if isinstance(each, Meta))
+        metas = (meta.ge for meta in self.field.type.__metadata__ if isinstance(meta, Meta))
         least = next(metas, None) if opt.min is None else opt.min
         for name, bound in (("min", least), ("max", opt.max)):
             if bound is not None:
@@ -110,35 +109,36 @@ class Table:
     """The structs whose options are in a group; an option may name another group."""
 
     def __init__(self, **structs_of: Sequence[type[msgspec.Struct]]) -> None:
-        self._groups = {each: group for group, some in structs_of.items() for each in some}
-        self.declared = [each for kind in self._groups for each in self._declared(kind, DEFAULT)]
+        self._groups = {kind: group for group, kinds in structs_of.items() for kind in kinds}
+        self.declared = [field for kind in self._groups for field in self._declared(kind, DEFAULT)]
         self.options = self._listed({})
         """Without help texts."""
 
     @cached_property
     def with_help(self) -> Listed:
         """The options with their help texts, which takes reading the sources of all structs."""
-        return self._listed({kind: texts(kind) for kind in {each.struct for each in self.declared}})
+        kinds = {declared.struct for declared in self.declared}
+        return self._listed({kind: texts(kind) for kind in kinds})
 
-    def read(self, conf: Any, kind: type[Struct], **given: Any) -> Struct:
+    def read(self, conf: Any, kind: type[Struct], **values: Any) -> Struct:
         """A struct with the present values of its options, and what is given beside or instead.
 
         A part that may be None is None where its ``enabled`` is off, or where an option of it that
         has no default is not set.
         """
-        return self._read(conf, kind, DEFAULT, given)
+        return self._read(conf, kind, DEFAULT, values)
 
-    def _read(self, conf: Any, kind: type[Struct], group: str, given: dict[str, Any]) -> Struct:
+    def _read(self, conf: Any, kind: type[Struct], group: str, values: dict[str, Any]) -> Struct:
         group = self._groups.get(kind, group)
         for field in _fields(kind):
-            if field.name in given:
+            if field.name in values:
                 continue
             if (opt := _opt(field)) is not None:
-                given[field.name] = Declared(kind, field, opt, opt.group or group).value(conf)
+                values[field.name] = Declared(kind, field, opt, opt.group or group).value(conf)
             elif (part := _part(field)) is not None:
                 made = self._read(conf, part, group, {})
-                given[field.name] = made if field.type == part or _is_set(made) else None
-        return kind(**given)
+                values[field.name] = made if field.type == part or _is_set(made) else None
+        return kind(**values)
 
     def _declared(self, kind: type[msgspec.Struct], group: str) -> Iterator[Declared]:
         group = self._groups.get(kind, group)
@@ -150,20 +150,20 @@ class Table:
 
     def _listed(self, said: Mapping[type, Mapping[str, str]]) -> Listed:
         listed: dict[str | None, list[Any]] = {}
-        for each in self.declared:
-            options = listed.setdefault(None if each.group == DEFAULT else each.group, [])
-            options.append(each.option(said.get(each.struct, {}).get(each.field.name)))
+        for declared in self.declared:
+            options = listed.setdefault(None if declared.group == DEFAULT else declared.group, [])
+            options.append(declared.option(said.get(declared.struct, {}).get(declared.field.name)))
         return list(listed.items())
 
 
 def _is_set(part: msgspec.Struct) -> bool:
     required = (field.name for field in _fields(type(part)) if field.required)
-    return getattr(part, "enabled", True) and all(getattr(part, each) for each in required)
+    return getattr(part, "enabled", True) and all(getattr(part, name) for name in required)
 
 
 def _opt(field: structs.FieldInfo) -> Opt | None:
     metadata = getattr(field.type, "__metadata__", ())
-    return next((each for each in metadata if isinstance(each, Opt)), None)
+    return next((opt for opt in metadata if isinstance(opt, Opt)), None)
 
 
 def _part(field: structs.FieldInfo) -> type[msgspec.Struct] | None:
@@ -176,7 +176,7 @@ def _plain(kind: Any) -> Any:
     if typing.get_origin(kind) is typing.Annotated:
         return _plain(typing.get_args(kind)[0])
     if _origin(kind) in {types.UnionType, typing.Union}:
-        return _plain(next(each for each in typing.get_args(kind) if each is not type(None)))
+        return _plain(next(member for member in typing.get_args(kind) if member is not type(None)))
     return kind
 
 

@@ -78,11 +78,8 @@ _WITH_FEED = {
     ("DEFAULT", "servicegroup_driver"): "the heartbeats in the cells' databases are read",
     ("scheduler", "discover_hosts_in_cells_interval"): "the worker only reads the databases; run "
     "nova-manage cell_v2 discover_hosts regularly",
-    (
-        "filter_scheduler",
-        "track_instance_changes",
-    ): "the cells' databases say where instances are; casts of computes only make the worker "
-    "look sooner",
+    ("filter_scheduler", "track_instance_changes"): "the cells' databases say where instances "
+    "are; casts of computes only make the worker look sooner",
 }
 """Other reasons, with [nova_feed] enabled."""
 
@@ -96,7 +93,7 @@ _OF_PLACEMENT = {
 
 def unused(conf: Configuration) -> list[str]:
     """A sentence for each option that a file sets and that has no effect."""
-    others = _WITH_FEED if conf.nova_feed.enabled else {}
+    with_feed = _WITH_FEED if conf.nova_feed.enabled else {}
     set_ones = {
         (section if section == "DEFAULT" else section.lower(), name)
         for _, sections in conf.sections()
@@ -104,7 +101,7 @@ def unused(conf: Configuration) -> list[str]:
         for name in options
     }
     return [
-        f"[{group}] {name} is accepted and does nothing here: {others.get((group, name), why)}"
+        f"[{group}] {name} is accepted and does nothing here: {with_feed.get((group, name), why)}"
         for group, reasons in UNUSED.items()
         for name, why in reasons.items()
         if (group, name) in set_ones

@@ -37,11 +37,11 @@ def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
                     yield group, list(options)
 
 
-def unknown(conf: Configuration, ours: Listed, others: Listed) -> list[str]:
-    """A sentence for each option and group in the files that neither the worker nor ``others``
+def unknown(conf: Configuration, ours: Listed, foreign: Listed) -> list[str]:
+    """A sentence for each option and group in the files that neither the worker nor ``foreign``
     have.
     """
-    reader = _Reader(ours, others)
+    reader = _Reader(ours, foreign)
     return [
         f"{path}: {sentence}"
         for path, sections in conf.sections()
@@ -67,9 +67,9 @@ def _names(read: Listed) -> dict[str, set[str]]:
 class _Reader:
     """Knows every option that is read, and writes the sentences."""
 
-    def __init__(self, ours: Listed, others: Listed) -> None:
+    def __init__(self, ours: Listed, foreign: Listed) -> None:
         self._ours = _names(ours)
-        self._known = _names([*ours, *others])
+        self._known = _names([*ours, *foreign])
 
     def unknown(self, section: str, options: Iterable[str]) -> Iterator[str]:
         group = section if section == _DEFAULT else section.lower()
@@ -94,7 +94,7 @@ class _Reader:
         if (group, option) in _REMOVED:
             return f"; {_REMOVED[group, option]}"
         for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
-            homes = [each for each, names in self._ours.items() if name in names]
+            homes = [home for home, names in self._ours.items() if name in names]
             if homes and name != option:
                 return f"; it is {name} in [{homes[0]}] now"
             if homes:
@@ -104,6 +104,6 @@ class _Reader:
 
 
 def _hint(name: str, known: Iterable[str], form: str) -> str:
-    lowered = {each.lower(): each for each in known}
+    lowered = {candidate.lower(): candidate for candidate in known}
     near = get_close_matches(name.lower(), lowered, 1)
     return f"; did you mean {form.format(lowered[near[0]])}?" if near else ""

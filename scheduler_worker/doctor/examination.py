@@ -81,7 +81,7 @@ def _configuration(conf: Configuration) -> Iterator[Finding]:
     if problems:
         return
     settings = configuration.settings(conf)
-    yield from (warning(_FILES, each) for each in preflight.left_out(settings))
+    yield from (warning(_FILES, sentence) for sentence in preflight.left_out(settings))
     if settings.nova_feed is None:
         yield warning(
             _FILES,
@@ -134,14 +134,14 @@ def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterato
 
 def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
     us = factories.worker_facts(settings)
-    found: list[WorkerFacts] = []
+    workers: list[WorkerFacts] = []
     with contextlib.closing(factories.open_state(settings.state, SystemClock())) as state:
         if state.characteristics.spans_processes:
             before_s = time.time()
             now_s = state.changes(presence.SCOPE, Seen()).now_s
             yield rules.state_clock(_STATE, rules.Moments(before_s, now_s, time.time()))
-            found = presence.workers(state)
-            yield from rules.workers(_WORKERS, us, found)
+            workers = presence.workers(state)
+            yield from rules.workers(_WORKERS, us, workers)
         elif not settings.is_dry_run:
             yield warning(
                 _WORKERS,
@@ -150,14 +150,14 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
             )
     with factories.open_bus(conf, settings.rpc) as bus:
         try:
-            serving = sum(not each.is_drained for each in found)
+            serving = sum(not worker.is_drained for worker in workers)
             use = _settled_use(bus, settings.rpc.topic, serving)
         except SchedulerWorkerError as error:
             yield failed(f"the queue {settings.rpc.topic}", str(error))
             return
     if use is not None:
         check = f"the queue {settings.rpc.topic} (RabbitMQ {use.version})"
-        yield rules.consumers(check, us, found, use.consumers, use.messages)
+        yield rules.consumers(check, us, workers, use.consumers, use.messages)
 
 
 def _settled_use(bus: Bus, topic: str, workers: int) -> QueueUse | None:
@@ -194,16 +194,16 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
             except SourceUnavailable as error:
                 yield failed(name, str(error))
                 continue
-            found = rules.Compute(part.id, census.nodes, outline.part_of, services)
+            compute = rules.Compute(part.id, census.nodes, outline.part_of, services)
             nodes |= {
                 node.uuid: node.host
                 for node in census.nodes
                 if node.host is not None and outline.part_of.get(node.host) == part.id
             }
-            yield from rules.computes(name, found, nova.feed.silent_after_s)
+            yield from rules.computes(name, compute, nova.feed.silent_after_s)
             before_s = time.time()
             now_s = source.services(part.id).now_s
-            beats = [each.last_seen_s for each in services.by_host.values() if each.last_seen_s]
+            beats = [state.last_seen_s for state in services.by_host.values() if state.last_seen_s]
             yield from rules.clocks(
                 name,
                 rules.Moments(before_s, now_s, time.time()),

@@ -74,35 +74,29 @@ def clocks(
     check: str, here: Moments, newest_beat_s: float | None, overlap_s: float
 ) -> Iterator[Finding]:
     """The clocks of this host, of the database, and of the conductors that write heartbeats."""
-    is_well = True
+    findings = []
     if abs(here.ahead_s) > _CLOCKS_S:
-        is_well = False
         side = "ahead of" if here.ahead_s > 0 else "behind"
-        yield warning(
-            check, f"the database's clock is {abs(here.ahead_s):.0f} s {side} this host's", _NTP
-        )
+        message = f"the database's clock is {abs(here.ahead_s):.0f} s {side} this host's"
+        findings.append(warning(check, message, _NTP))
     beat_ahead_s = 0.0 if newest_beat_s is None else newest_beat_s - here.database_s
     if beat_ahead_s > overlap_s:
-        is_well = False
-        yield failed(
-            check,
+        message = (
             f"a heartbeat is {beat_ahead_s:.0f} s ahead of the database's clock, more than "
-            f"[nova_feed] overlap ({overlap_s:g} s): changes can be missed for a while",
-            _NTP,
+            f"[nova_feed] overlap ({overlap_s:g} s): changes can be missed for a while"
         )
+        findings.append(failed(check, message, _NTP))
     elif beat_ahead_s > _CLOCKS_S:
-        is_well = False
-        yield warning(
-            check, f"a heartbeat is {beat_ahead_s:.0f} s ahead of the database's clock", _NTP
-        )
-    if is_well:
-        yield ok(check, "this host's, the database's and the conductors' clocks agree")
+        message = f"a heartbeat is {beat_ahead_s:.0f} s ahead of the database's clock"
+        findings.append(warning(check, message, _NTP))
+    agreement = "this host's, the database's and the conductors' clocks agree"
+    yield from findings or [ok(check, agreement)]
 
 
-def computes(check: str, found: Compute, silent_after_s: float) -> Iterator[Finding]:
+def computes(check: str, compute: Compute, silent_after_s: float) -> Iterator[Finding]:
     """Hosts without a mapping, and compute services that are not up."""
-    hosts = sorted({node.host for node in found.nodes if node.host is not None})
-    mapped = [each for each in hosts if found.part_of.get(each) == found.part_id]
+    hosts = sorted({node.host for node in compute.nodes if node.host is not None})
+    mapped = [host for host in hosts if compute.part_of.get(host) == compute.part_id]
     if unmapped := sorted(set(hosts) - set(mapped)):
         yield warning(
             check,
@@ -110,12 +104,12 @@ def computes(check: str, found: Compute, silent_after_s: float) -> Iterator[Find
             f"{listed(unmapped)}",
             "Run nova-manage cell_v2 discover_hosts, regularly",
         )
-    states = {host: found.services.by_host.get(host) for host in mapped}
+    states = {host: compute.services.by_host.get(host) for host in mapped}
     down = [
         host
         for host, state in states.items()
         if state is None or state.forced_down or not state.facts(
-            found.services.now_s, silent_after_s
+            compute.services.now_s, silent_after_s
         )["up"]
     ]  # fmt: skip
     disabled = [host for host, state in states.items() if state is not None and state.disabled]
@@ -135,9 +129,9 @@ def computes(check: str, found: Compute, silent_after_s: float) -> Iterator[Find
         )
 
 
-def providers(check: str, nodes: Mapping[str, str], found: Sequence[Listed]) -> Iterator[Finding]:
+def providers(check: str, nodes: Mapping[str, str], known: Sequence[Listed]) -> Iterator[Finding]:
     """The resource providers of compute nodes; ``nodes`` is uuid -> host."""
-    generations = {each.uuid: each.generation for each in found}
+    generations = {provider.uuid: provider.generation for provider in known}
     missing = sorted(host for uuid, host in nodes.items() if uuid not in generations)
     if missing:
         yield failed(
@@ -159,35 +153,35 @@ def providers(check: str, nodes: Mapping[str, str], found: Sequence[Listed]) -> 
         yield ok(check, f"{len(nodes)} compute nodes have their resource providers")
 
 
-def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+def workers(check: str, us: WorkerFacts, facts: Sequence[WorkerFacts]) -> Iterator[Finding]:
     """Whether the workers that share the state agree with this configuration."""
     here = structs.replace(us, name="this configuration")
-    ours = [each for each in found if each.topic == us.topic]
+    ours = [worker for worker in facts if worker.topic == us.topic]
     problems = [
         *health.configuration(check, [here, *ours]),
-        *health.versions(check, [us, *found]),
+        *health.versions(check, [us, *facts]),
         *health.drained(check, [our for our in ours if not our.is_dry_run]),
     ]
     yield from problems
     if not problems:
-        names = listed(sorted(each.name for each in found)) or "none"
-        yield ok(check, f"{len(found)} workers share the state: {names}")
+        names = listed(sorted(worker.name for worker in facts)) or "none"
+        yield ok(check, f"{len(facts)} workers share the state: {names}")
 
 
 def consumers(
-    check: str, us: WorkerFacts, found: Sequence[WorkerFacts], count: int, waiting: int
+    check: str, us: WorkerFacts, facts: Sequence[WorkerFacts], count: int, waiting: int
 ) -> Finding:
     """Who consumes the topic's queue; ``waiting`` are its messages."""
     ours = [
-        each.name
-        for each in found
-        if each.topic == us.topic and not each.is_dry_run and not each.is_drained
+        worker.name
+        for worker in facts
+        if worker.topic == us.topic and not worker.is_dry_run and not worker.is_drained
     ]
-    others = count - len(ours)
+    surplus = count - len(ours)
     text = f"{count} consumers, {len(ours)} of them workers that this state knows"
-    if not others or us.is_dry_run:
+    if not surplus or us.is_dry_run:
         return ok(check, f"{text}; {waiting} messages wait")
-    if others < 0:
+    if surplus < 0:
         return warning(
             check,
             f"{text}: a worker does not consume",

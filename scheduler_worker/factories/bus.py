@@ -58,15 +58,15 @@ def build_balancer(
     nova: ComputeApi | None = None,
 ) -> Balancer:
     """The balancer with its targets, ``nova`` for migrations if that is given; not started."""
-    found = settings.balancing
+    balancing = settings.balancing
     return Balancer(
         fleet,
         pipelines,
-        AgentTarget(publisher, found.agent_topic) if nova is None else nova_target(nova),
+        AgentTarget(publisher, balancing.agent_topic) if nova is None else nova_target(nova),
         clock,
         lock=lock,
-        power_target=AgentTarget(publisher, found.agent_topic),
-        settings=found,
+        power_target=AgentTarget(publisher, balancing.agent_topic),
+        settings=balancing,
         observer=observer,
         name=settings.host,
     )

@@ -130,9 +130,8 @@ def build_feed(
     observer: Observer,
 ) -> FeedParts:
     """The feed, connected to nothing yet. Raises ConfigError."""
-    if settings.nova_feed is None:
+    if (nova := settings.nova_feed) is None:
         return FeedParts(None, None, None, None, None)
-    nova = settings.nova_feed
     providers = None
     if nova.providers is not None:
         connections = nova.providers.connections

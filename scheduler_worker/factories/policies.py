@@ -125,8 +125,8 @@ def policy_administration(settings: Settings) -> Iterator[PolicyAdministration]:
 def built_in_policies(nova: ClusterPolicy) -> list[StoredPolicy]:
     """The locked policies: ``nova`` and oVirt's, one of which is oVirt's default."""
     return [
-        StoredPolicy(document=each, is_locked=True, is_default=each.name == DEFAULT_POLICY)
-        for each in (nova, *LOCKED_POLICIES)
+        StoredPolicy(document=policy, is_locked=True, is_default=policy.name == DEFAULT_POLICY)
+        for policy in (nova, *LOCKED_POLICIES)
     ]
 
 

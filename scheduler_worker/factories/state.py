@@ -117,12 +117,12 @@ def build_inventory(
     settings: Settings, fleet: Fleet, observer: Observer | None = None
 ) -> Inventory:
     """The use cases of hosts, instances and reservations."""
-    found = settings.inventory
+    inventory = settings.inventory
     return Inventory(
         fleet=fleet,
-        ratios=found.ratios,
+        ratios=inventory.ratios,
         reservation_ttl_s=settings.placement.reservation_ttl_s,
         remember_answers_s=settings.placement.remember_answers_s,
-        clusters=found.clusters,
+        clusters=inventory.clusters,
         observer=observer,
     )

@@ -34,8 +34,7 @@ POLICY_UNITS = (
 
 def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     """The trust levels for TrustedFilter, if an attestation service is configured; not started."""
-    service = settings.attestation
-    if service is None:
+    if (service := settings.attestation) is None:
         return None
     return Trust(
         HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
@@ -47,8 +46,8 @@ def build_sandboxes(settings: Settings, observer: Observer | None = None) -> San
 
     Raises ConfigError for a user that they must not run as.
     """
-    found = settings.external_units
-    return None if found is None else Sandboxes(found, observer)
+    units_of_files = settings.external_units
+    return None if units_of_files is None else Sandboxes(units_of_files, observer)
 
 
 def compile_pipelines(
@@ -75,11 +74,11 @@ def compile_pipelines(
 
 def registered(group: str, report: Callable[[str], None] = LOG.error) -> units.Registered:
     """Load the units that installed packages register; report broken ones and leave them out."""
-    found = {}
+    loaded = {}
     for entry in entry_points(group=group):
         try:
-            found[entry.name] = entry.load()
+            loaded[entry.name] = entry.load()
         except (Exception, SystemExit) as error:  # whatever a package does when it is imported
             why = units.why_not_loaded(error)
             report(f"{group} {entry.name} = {entry.value} cannot be loaded: {why}")
-    return found
+    return loaded
