@@ -73,8 +73,8 @@ def zones(aggregates: Iterable[Aggregate]) -> set[str]:
 
 def by_host(aggregates: Iterable[Aggregate]) -> dict[str, tuple[Aggregate, ...]]:
     """The aggregates of each host name, in order of their ids."""
-    found: dict[str, list[Aggregate]] = {}
-    for each in sorted(aggregates, key=lambda aggregate: aggregate.id):
-        for host in each.hosts:
-            found.setdefault(host, []).append(each)
-    return {host: tuple(members) for host, members in found.items()}
+    of_host: dict[str, list[Aggregate]] = {}
+    for aggregate in sorted(aggregates, key=lambda aggregate: aggregate.id):
+        for host in aggregate.hosts:
+            of_host.setdefault(host, []).append(aggregate)
+    return {host: tuple(members) for host, members in of_host.items()}

@@ -33,8 +33,8 @@ class VmLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def load(self) -> float:
         """The use of all its vCPUs; an assumed one where it has no statistics."""
-        each = VCPU_LOAD_PERCENT if self.cpu_percent is None else self.cpu_percent
-        return each * self.vcpus
+        percent = VCPU_LOAD_PERCENT if self.cpu_percent is None else self.cpu_percent
+        return percent * self.vcpus
 
 
 class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -223,8 +223,8 @@ class Proposals(Sequence[Migration]):
     So a round that reads twenty pays for twenty. The length, and an index from the end, find all.
     """
 
-    def __init__(self, found: Iterable[Migration]) -> None:
-        self._left = iter(found)
+    def __init__(self, migrations: Iterable[Migration]) -> None:
+        self._left = iter(migrations)
         self._found: list[Migration] = []
 
     def __getitem__(self, at: Any) -> Any:

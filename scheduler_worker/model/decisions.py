@@ -152,8 +152,8 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def nearness(diagnosis: Diagnosis) -> tuple[int, int, int]:
     """How near hosts came to what was asked: the nearer, the greater."""
-    lefts = [step.hosts_out for step in diagnosis.filters if step.hosts_out]
-    return len(lefts), lefts[-1] if lefts else 0, diagnosis.hosts
+    passed = [step.hosts_out for step in diagnosis.filters if step.hosts_out]
+    return len(passed), passed[-1] if passed else 0, diagnosis.hosts
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):

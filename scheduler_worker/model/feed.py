@@ -137,17 +137,17 @@ class Tail:
     def take(self, rows: Sequence[Row], now_s: float) -> list[Row]:
         """The rows that are to be read again, of all that changed at or after :attr:`since_s`."""
         before, self._first_seen = self._first_seen, {}
-        found: list[Row] = []
+        changed_rows: list[Row] = []
         for row in rows:
             changed_at_s, first_seen_s = before.get(row.uuid, (None, now_s))
             if changed_at_s != row.changed_at_s:
                 first_seen_s = now_s
             self._first_seen[row.uuid] = row.changed_at_s, first_seen_s
             if first_seen_s + _SETTLED_S > self._looked_at_s:
-                found.append(row)
+                changed_rows.append(row)
             # A writer whose clock is fast must not make those of the others look old.
             self._latest_s = max(self._latest_s, min(row.changed_at_s, now_s))
         is_over = now_s > self._latest_s + self._overlap_s
         self.since_s = self._latest_s + 1 if is_over else self._latest_s - self._overlap_s
         self._looked_at_s = now_s
-        return found
+        return changed_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,9 +54,9 @@ def failed(check: str, message: str, fix: str = "") -> Finding:
 
 def summary(findings: Iterable[Finding]) -> str:
     """How many there are of each status."""
-    found = [finding.status for finding in findings]
-    return f"{found.count(Status.FAILED)} failed, {found.count(Status.WARNING)} warnings, " \
-        f"{found.count(Status.OK)} ok"  # fmt: skip
+    counts = Counter(finding.status for finding in findings)
+    failures, warnings = counts[Status.FAILED], counts[Status.WARNING]
+    return f"{failures} failed, {warnings} warnings, {counts[Status.OK]} ok"
 
 
 def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:

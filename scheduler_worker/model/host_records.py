@@ -120,8 +120,7 @@ def with_report(
         ),
     }
     if len(after) > MAX_SOURCES:
-        others = after.keys() - {source, COMPUTE}
-        del after[min(others, key=lambda name: after[name].reported_at_s)]
+        del after[min(after.keys() - {source, COMPUTE}, key=lambda name: after[name].reported_at_s)]
     return after
 
 
@@ -306,7 +305,7 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
     """
     known = msgspec.structs.asdict(record) if record else {}
     if record and is_older_reading(fields.get("resource_providers"), record.resource_providers):
-        fields = {name: each for name, each in fields.items() if name != "resource_providers"}
+        fields = {name: value for name, value in fields.items() if name != "resource_providers"}
     for used, free in _REPLACED_BY.items():
         if used in fields and free not in fields:
             known.pop(free, None)
@@ -335,13 +334,13 @@ def is_older_reading(
     """
     if reported is None:
         return False
-    latest_s = max((each.read_at_s for each in known), default=0.0)
-    read_at_s = max((each.read_at_s for each in reported), default=latest_s)
-    before = {each.uuid: each.generation for each in known}
+    latest_s = max((provider.read_at_s for provider in known), default=0.0)
+    read_at_s = max((provider.read_at_s for provider in reported), default=latest_s)
+    before = {provider.uuid: provider.generation for provider in known}
     ages = [
-        each.generation - since
-        for each in reported
-        if each.generation is not None and (since := before.get(each.uuid)) is not None
+        provider.generation - since
+        for provider in reported
+        if provider.generation is not None and (since := before.get(provider.uuid)) is not None
     ]
     if any(ages) and read_at_s < latest_s + LONGEST_READING_S:
         return min(ages) < 0
@@ -363,7 +362,7 @@ def _of_source(record: HostRecord | None, fields: dict[str, Any], now_s: float) 
         known = [name for name, value in msgspec.to_builtins(record).items() if value is not None]
         groups = dict.fromkeys(sorted(groups_of(known)), record.reported_at_s)
         sources = {COMPUTE: SourceRecord(record.updated_at, groups)}
-    found = {
+    changes = {
         "compute_reported_at_s": compute_reported_at_s(record) if record else 0.0,
         "sources": with_report(sources, source, fields, now_s),
         "updated_at": record.updated_at if record else None,
@@ -371,8 +370,8 @@ def _of_source(record: HostRecord | None, fields: dict[str, Any], now_s: float) 
     if fields.get("service"):
         facts = {key: value for key, value in fields["service"].items() if key not in _HEARTBEATS}
         kept = record.service if record else {}
-        found["service"] = facts | {key: kept[key] for key in _HEARTBEATS if key in kept}
-    return found
+        changes["service"] = facts | {key: kept[key] for key in _HEARTBEATS if key in kept}
+    return changes
 
 
 def is_outdated(record: HostRecord | None, fields: dict[str, Any]) -> bool:

@@ -153,10 +153,10 @@ class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     @property
     def filters(self) -> Iterator[FilterStep]:
         """How many hosts went into each filter and came out."""
-        left = self.candidates
+        hosts_in = self.candidates
         for name, rejected in self.rejections:
-            yield FilterStep(name, left, left - rejected)
-            left -= rejected
+            yield FilterStep(name, hosts_in, hosts_in - rejected)
+            hosts_in -= rejected
 
     def encoded(self) -> bytes:
         """The stored form, JSON."""
@@ -183,11 +183,11 @@ _DETAILS = msgspec.json.Decoder(Details)
 
 def to_keep(spec: RequestSpec) -> RequestSpec:
     """The specification without the passwords in the URLs of a cell, and what workers add to it."""
-    wanted = spec.requested_destination
-    if wanted is not None and wanted.cell is not None:
-        wanted = structs.replace(wanted, cell={"uuid": wanted.cell_uuid})
+    destination = spec.requested_destination
+    if destination is not None and destination.cell is not None:
+        destination = structs.replace(destination, cell={"uuid": destination.cell_uuid})
     elif spec.allocation_candidates is None and not spec.closing_hosts:
         return spec
     return structs.replace(
-        spec, requested_destination=wanted, allocation_candidates=None, closing_hosts=()
+        spec, requested_destination=destination, allocation_candidates=None, closing_hosts=()
     )

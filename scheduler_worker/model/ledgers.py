@@ -188,9 +188,8 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
 
     def travellers(self, host: str) -> list[str]:
         """The VMs under way from a host, or to it as far as destinations are known."""
-        return [
-            each.vm for each in self.under_way.values() if host in {each.source, each.destination}
-        ]
+        under_way = self.under_way.values()
+        return [asked.vm for asked in under_way if host in {asked.source, asked.destination}]
 
     def why_not(self, proposed: Migration, now_s: float, limits: MigrationLimits) -> str | None:
         """Why a proposed migration may not be asked for now; None: it may."""
@@ -240,10 +239,10 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
         self, migration_id: str, destination: str | None, now_s: float, limits: MigrationLimits
     ) -> MigrationLedger:
         """With a migration that has begun. Nothing changes if it had, or is not under way."""
-        found = self.find(migration_id)
-        if found is None or found.begun_at_s is not None:
+        asked = self.find(migration_id)
+        if asked is None or asked.begun_at_s is not None:
             return self
-        begun = structs.replace(found.begun(now_s, limits), destination=destination)
+        begun = structs.replace(asked.begun(now_s, limits), destination=destination)
         return self._with(begun)._moved(begun, destination, now_s)
 
     def end(self, migration_id: str, destination: str | None, now_s: float) -> MigrationLedger:
@@ -251,31 +250,31 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
 
         Nothing changes if it is not under way.
         """
-        found = self.find(migration_id)
-        if found is None:
+        asked = self.find(migration_id)
+        if asked is None:
             return self
-        under_way, setbacks = _less(self.under_way, found.vm), _less(self.setbacks, found.vm)
+        under_way, setbacks = _less(self.under_way, asked.vm), _less(self.setbacks, asked.vm)
         ended = structs.replace(self, under_way=under_way, setbacks=setbacks)
-        return ended._moved(found, destination or found.destination, now_s)
+        return ended._moved(asked, destination or asked.destination, now_s)
 
     def fail(
         self, migration_id: str, why: str, now_s: float, limits: MigrationLimits
     ) -> MigrationLedger:
         """Without a migration that failed; its VM waits. Nothing changes if it is not under way."""
-        found = self.find(migration_id)
-        if found is None:
+        asked = self.find(migration_id)
+        if asked is None:
             return self
         return structs.replace(
             self,
-            under_way=_less(self.under_way, found.vm),
-            setbacks=self._set_back(found.vm, why, now_s, limits),
+            under_way=_less(self.under_way, asked.vm),
+            setbacks=self._set_back(asked.vm, why, now_s, limits),
             # A VM that did not move does not rest; only what was done before counts.
-            moves=self.moves if found.begun_at_s is None else _less(self.moves, found.vm),
+            moves=self.moves if asked.begun_at_s is None else _less(self.moves, asked.vm),
         )
 
     def overdue(self, now_s: float) -> Iterator[AskedMigration]:
         """The migrations of which nothing was heard in time."""
-        return (each for each in self.under_way.values() if each.overdue_at_s <= now_s)
+        return (asked for asked in self.under_way.values() if asked.overdue_at_s <= now_s)
 
     def trimmed(
         self, memory: BalanceMemory, now_s: float, limits: MigrationLimits
@@ -299,7 +298,7 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
 
 
 def _less(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {each: value for each, value in mapping.items() if each != key}
+    return {name: value for name, value in mapping.items() if name != key}
 
 
 _NOT_SHOWN = "it is said to be done, and no report shows it"

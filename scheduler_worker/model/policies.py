@@ -103,10 +103,10 @@ class ClusterPolicy(
     def ordered_filters(self) -> tuple[FilterUse, ...]:
         """The filters in the order in which they are asked: first, without position, last."""
         return tuple(
-            each
+            use
             for position in ("first", "none", "last")
-            for each in self.filters
-            if each.position == position
+            for use in self.filters
+            if use.position == position
         )
 
     @property

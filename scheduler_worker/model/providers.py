@@ -25,6 +25,7 @@ aggregates.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -118,7 +119,7 @@ def shape_of(
     tree: Iterable[ResourceProvider],
 ) -> dict[str, tuple[str | None, tuple[str, ...], tuple[str, ...]]]:
     """The parent, traits and aggregates of each provider: what no claim checks."""
-    return {each.uuid: (each.parent_provider_uuid, each.traits, each.aggregates) for each in tree}
+    return {node.uuid: (node.parent_provider_uuid, node.traits, node.aggregates) for node in tree}
 
 
 class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
@@ -191,7 +192,7 @@ def read_providers(
 
     If the root has inventories of what flavors take, nothing counts as used of these.
     """
-    below = {each.uuid: each for each in reported}
+    below = {provider.uuid: provider for provider in reported}
     root = below.pop(host_uuid, ResourceProvider(uuid=host_uuid))
     if is_capacity(root.inventories):
         usages = {name: n for name, n in root.usages.items() if name not in FLAVOR_CLASSES}
@@ -199,9 +200,9 @@ def read_providers(
     uuids = (host_uuid, *below)
     places = {uuid: place for place, uuid in enumerate(uuids)}
     providers = [_provider(root, ROOT, frozenset(traits))]
-    for each in below.values():
-        parent = places.get(each.parent_provider_uuid or host_uuid, ROOT)
-        providers.append(_provider(each, parent, frozenset()))
+    for provider in below.values():
+        parent = places.get(provider.parent_provider_uuid or host_uuid, ROOT)
+        providers.append(_provider(provider, parent, frozenset()))
     return ProviderTree(uuids, _shared(tuple(providers)))
 
 
@@ -288,9 +289,9 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     generation: int | None = None
     """Of the record that is there, or is to be replaced."""
 
-    def holds(self, wanted: Mapping[str, Amounts]) -> bool:
+    def holds(self, allocation: Mapping[str, Amounts]) -> bool:
         """Whether it holds exactly this of these providers, and perhaps something of others."""
-        return all(self.held.get(provider) == amounts for provider, amounts in wanted.items())
+        return all(self.held.get(provider) == amounts for provider, amounts in allocation.items())
 
     def with_more(self, more: Mapping[str, Amounts]) -> Consumer:
         """The same with this in addition; Placement takes no mappings for it."""
@@ -305,10 +306,8 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The same without this, as :meth:`with_more` had added it."""
         held: dict[str, dict[str, int]] = {}
         for provider, amounts in self.held.items():
-            taken = less.get(provider, {})
-            left = {name: amount - taken.get(name, 0) for name, amount in amounts.items()}
-            if left := {name: amount for name, amount in left.items() if amount > 0}:
-                held[provider] = left
+            if rest := dict(Counter(amounts) - Counter(less.get(provider, {}))):
+                held[provider] = rest
         return msgspec.structs.replace(self, held=held, mappings={})
 
     def written(self) -> Consumer:
@@ -318,7 +317,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def consumer_of(uuid: str, allocation: Any, owner: Owner) -> Consumer:
     """A new consumer that holds what a selection's allocation describes."""
-    held = {provider: each["resources"] for provider, each in allocation.allocations.items()}
+    held = {provider: use["resources"] for provider, use in allocation.allocations.items()}
     return Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
 
 

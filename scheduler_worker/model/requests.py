@@ -59,24 +59,24 @@ def under_present_names(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
     if len(present) == len(properties):
         return present
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     if adapter := properties.get(_ADAPTER):  # the model of a SCSI controller, or the bus itself
-        found["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
+        renamed["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
         if adapter != "ide":
-            found["hw_scsi_model"] = adapter
+            renamed["hw_scsi_model"] = adapter
     for name in _OF_NODES:
         numbered = (f"{name}.{node}" for node in count())
-        if values := [properties[each] for each in takewhile(properties.__contains__, numbered)]:
-            found[name] = values
+        if values := [properties[key] for key in takewhile(properties.__contains__, numbered)]:
+            renamed[name] = values
     traits = [
         name.removeprefix(_TRAIT)
         for name, value in properties.items()
         if name.startswith(_TRAIT) and value == "required"
     ]
     if traits:
-        found["traits_required"] = traits
-    found |= {new: properties[old] for old, new in FORMER.items() if old in properties}
-    return found | present
+        renamed["traits_required"] = traits
+    renamed |= {new: properties[old] for old, new in FORMER.items() if old in properties}
+    return renamed | present
 
 
 MAX_INSTANCES = 10_000
@@ -306,5 +306,5 @@ def every_field(value: Any) -> Any:
             if (item := getattr(value, field.name)) is not UNSET
         }
     if isinstance(value, (list, tuple)):
-        return [every_field(each) for each in value]
+        return [every_field(item) for item in value]
     return msgspec.to_builtins(value)

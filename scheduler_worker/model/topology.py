@@ -37,28 +37,28 @@ SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
 
 def cpus(numbers: Iterable[int]) -> CPUs:
     """The mask of these CPU numbers."""
-    found = 0
+    mask = 0
     for number in numbers:
-        found |= 1 << number
-    return found
+        mask |= 1 << number
+    return mask
 
 
 def numbers(cpus: CPUs) -> tuple[int, ...]:
     """The CPU numbers of a mask, ascending."""
-    found = []
+    ascending = []
     while cpus:
-        others = cpus & (cpus - 1)
-        found.append((cpus ^ others).bit_length() - 1)
-        cpus = others
-    return tuple(found)
+        rest = cpus & (cpus - 1)  # without the lowest
+        ascending.append((cpus ^ rest).bit_length() - 1)
+        cpus = rest
+    return tuple(ascending)
 
 
 def first(count: int, cpus: CPUs) -> CPUs:
     """The ``count`` lowest of the CPUs, or all of them."""
-    others = cpus
+    rest = cpus
     for _ in range(count):
-        others &= others - 1
-    return cpus ^ others
+        rest &= rest - 1
+    return cpus ^ rest
 
 
 class NUMAPages(msgspec.Struct, frozen=True, gc=False):
@@ -255,13 +255,13 @@ class PCIPool(PCIDevice, frozen=True, gc=False, kw_only=True):
             tags=self.tags,
         )
 
-    def is_of(self, other: PCIPool) -> bool:
+    def is_of(self, pool: PCIPool) -> bool:
         """Whether both pools are of the same devices."""
         return (
-            self.numa_node == other.numa_node
-            and self.product_id == other.product_id
-            and self.vendor_id == other.vendor_id
-            and self.tags == other.tags
+            self.numa_node == pool.numa_node
+            and self.product_id == pool.product_id
+            and self.vendor_id == pool.vendor_id
+            and self.tags == pool.tags
         )
 
 
@@ -342,9 +342,9 @@ def _shared(topology: NUMATopology) -> NUMATopology:
 def read_pci_pools(reported: Iterable[Any] | None) -> PCIPools:
     """Reads reported pools, those with the fewest tags first; invalid ones are left out."""
     counts: dict[PCIPool, int] = {}
-    for each in reported or ():
+    for plain in reported or ():
         try:
-            pool = msgspec.convert(each, PCIPool)
+            pool = msgspec.convert(plain, PCIPool)
         except msgspec.ValidationError:
             continue
         kind = pool.with_count(0)

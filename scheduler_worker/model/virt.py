@@ -334,20 +334,20 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         """The huge pages of a size."""
         return dict(self.hugepages).get(size_kb, 0)
 
-    def plus(self, other: VirtUse, times: int) -> VirtUse:
-        """The sum; ``times`` is -1 to take the other away."""
+    def plus(self, use: VirtUse, times: int) -> VirtUse:
+        """The sum; ``times`` is -1 to take the use away."""
         return VirtUse(
-            hugepages=_sum(self.hugepages, other.hugepages, times),
-            exclusive_vcpus=self.exclusive_vcpus + times * other.exclusive_vcpus,
-            devices=_sum(self.devices, other.devices, times),
-            mediated_devices=_sum(self.mediated_devices, other.mediated_devices, times),
-            virtual_functions=_sum(self.virtual_functions, other.virtual_functions, times),
+            hugepages=_sum(self.hugepages, use.hugepages, times),
+            exclusive_vcpus=self.exclusive_vcpus + times * use.exclusive_vcpus,
+            devices=_sum(self.devices, use.devices, times),
+            mediated_devices=_sum(self.mediated_devices, use.mediated_devices, times),
+            virtual_functions=_sum(self.virtual_functions, use.virtual_functions, times),
         )
 
 
-def _sum(these: Iterable[Count], others: Iterable[Count], times: int) -> tuple[Count, ...]:
-    counts = Counter(dict(these))
-    for key, count in others:
+def _sum(base: Iterable[Count], added: Iterable[Count], times: int) -> tuple[Count, ...]:
+    counts = Counter(dict(base))
+    for key, count in added:
         counts[key] += times * count
     return tuple(sorted((key, count) for key, count in counts.items() if count))
 

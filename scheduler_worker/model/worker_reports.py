@@ -41,11 +41,11 @@ class Spread(msgspec.Struct, frozen=True):
 
         A duration beyond 1000 s counts as 1000 s.
         """
-        wanted = math.ceil(share * self.total)
+        rank = math.ceil(share * self.total)
         so_far = 0
         for bucket, count in sorted(self.counts.items()):
             so_far += count
-            if so_far >= wanted:
+            if so_far >= rank:
                 bound_s = _LEAST_S * 10 ** (bucket / _PER_DECADE)
                 return float(f"{bound_s:.3g}")
         return None
@@ -120,10 +120,10 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> list[str]:
         """Each in words, such as ``lease east``."""
-        found = [f"lease {lease}" for lease in self.leases]
-        found += ["feed"] if self.feed else []
-        found += [f"tuning {each}" for each in self.tuning]
-        return [*found, *(f"balancing {each}" for each in self.balancing)]
+        names = [f"lease {lease}" for lease in self.leases]
+        names += ["feed"] if self.feed else []
+        names += [f"tuning {cluster}" for cluster in self.tuning]
+        return [*names, *(f"balancing {cluster}" for cluster in self.balancing)]
 
 
 class ClusterLine(msgspec.Struct, frozen=True, kw_only=True):
