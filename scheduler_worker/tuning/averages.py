@@ -42,8 +42,8 @@ class MovingAverages(NamedTuple):
         """Return the averages that the rules of a program read, over ``length`` reports."""
         read = {scope: _averages_read(program, scope) for scope in Scope}
         # The host's object is shared with the rules of every scope; the host alone averages it.
-        of_host = {each for found in read.values() for each in found if each.object == HOST}
-        own = {scope: found - of_host for scope, found in read.items()}
+        of_host = {mean for means in read.values() for mean in means if mean.object == HOST}
+        own = {scope: means - of_host for scope, means in read.items()}
         properties = {
             Scope.HOST.value: sorted(own[Scope.HOST] | of_host),
             # Disks see the objects of their VM.
@@ -86,12 +86,12 @@ class MovingAverages(NamedTuple):
 def _averages_read(program: Program | None, scope: Scope) -> set[AveragedProperty]:
     plan = program.plans.get(scope) if program else None
     names = [step.name for step in plan.steps if step.op == "property"] if plan else []
-    found = set()
+    averages = set()
     for name in names:
         if len(name) == 2 and name[1].endswith(SUFFIX):
             field = name[1].removesuffix(SUFFIX)
-            found.add(AveragedProperty(name[0], field, f"{name[0]}.{field}"))
-    return found
+            averages.add(AveragedProperty(name[0], field, f"{name[0]}.{field}"))
+    return averages
 
 
 def _number(value: Value) -> float | None:

@@ -54,20 +54,20 @@ The arguments before it are tested: ``if`` has its condition first.
 
 def is_boolean(expr: Expr, numbers: Collection[str]) -> bool:
     """Whether an expression is always true or false; ``numbers`` are the names that may not be."""
-    found: list[bool] = []
+    booleans: list[bool] = []
     for step in expr.steps:
         if step.op == "name":
-            found.append(step.value not in numbers)
+            booleans.append(step.value not in numbers)
         elif step.op == "constant":
-            found.append(step.value in {0.0, 1.0})
+            booleans.append(step.value in {0.0, 1.0})
         elif step.op == "property":
             # UNKNOWN stands for an expression with an issue, which should not cause a second one.
-            found.append(step.value == UNKNOWN)
+            booleans.append(step.value == UNKNOWN)
         elif step.op in _SELECTED_FROM:
-            found.append(all(found[each] for each in step.args[_SELECTED_FROM[step.op] :]))
+            booleans.append(all(booleans[arg] for arg in step.args[_SELECTED_FROM[step.op] :]))
         else:
-            found.append(step.op in _BOOLEAN_RESULTS)
-    return found[-1]
+            booleans.append(step.op in _BOOLEAN_RESULTS)
+    return booleans[-1]
 
 
 def numeric_uses(expr: Expr, *, is_numeric: bool) -> Iterator[int]:
@@ -80,11 +80,11 @@ def numeric_uses(expr: Expr, *, is_numeric: bool) -> Iterator[int]:
     # From the result back to the arguments, which always come before the step that takes them.
     for number in reversed(range(len(expr.steps))):
         step = expr.steps[number]
-        for index, each in enumerate(step.args):
+        for index, arg in enumerate(step.args):
             if step.op in _SELECTED_FROM:
-                numeric[each] = numeric[number] and index >= _SELECTED_FROM[step.op]
+                numeric[arg] = numeric[number] and index >= _SELECTED_FROM[step.op]
             else:
-                numeric[each] = step.op not in _BOOLEAN_ARGUMENTS
+                numeric[arg] = step.op not in _BOOLEAN_ARGUMENTS
     names = (number for number, step in enumerate(expr.steps) if step.op == "name")
     return (number for number in names if numeric[number])
 
@@ -186,10 +186,10 @@ class _Planner:
         return TuningPlan(tuple(self._steps), self._live(outputs), outputs)
 
     def _rule(self, rule: Rule) -> RulePlan:
-        lower = self._folded("max", [self._ranged(each) for each in rule.minima])
-        upper = self._folded("min", [self._ranged(each) for each in rule.maxima])
+        lower = self._folded("max", [self._ranged(bound) for bound in rule.minima])
+        upper = self._folded("min", [self._ranged(bound) for bound in rule.maxima])
         target = self._maybe(self._ranged, rule.target)
-        bounds = [each for each in (target, lower, upper) if each is not None]
+        bounds = [bound for bound in (target, lower, upper) if bound is not None]
         absolute, relative = rule.max_absolute_change, rule.max_relative_change
         limits = (
             None if absolute is None else self._absolute(absolute),
@@ -286,7 +286,7 @@ class _Planner:
                 self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         numbers: list[int] = []
         for origin, step in enumerate(expr.steps):
-            args = tuple(numbers[each] for each in step.args)
+            args = tuple(numbers[arg] for arg in step.args)
             numbers.append(self._step(step, args, expr, origin))
         return numbers[-1]
 
@@ -330,7 +330,7 @@ class _Planner:
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
         # Constant folding: as soon as all arguments are constants, so is the result.
-        known = [column for each in args if (column := self._steps[each].column) is not None]
+        known = [column for arg in args if (column := self._steps[arg].column) is not None]
         if len(known) < len(args):
             return None
         with np.errstate(all="ignore"):
@@ -359,5 +359,5 @@ def _steps_of(output: OutputPlan) -> Iterator[int]:
             rule.target, rule.lower, rule.upper, rule.when, rule.influence, rule.movement.parameter,
             rule.min_absolute_change, rule.min_relative_change,
         )  # fmt: skip
-        yield from (each for each in optional if each is not None)
+        yield from (step for step in optional if step is not None)
         yield from (limit.step for limit in rule.limits)

@@ -9,6 +9,7 @@ A column with one value for all entities has shape ``()``; numpy broadcasts it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -69,11 +70,8 @@ def constant(value: float | str) -> Column:
 def column(cells: Sequence[object], step: int) -> Column:
     """Return a column of statistics: numbers, booleans, texts, None or anything else."""
     if {float, int, bool}.issuperset(map(type, cells)):
-        try:
-            values = np.array(cells, np.float64)
-        except OverflowError:
-            return _column_of_mixed_cells(cells, step)
-        return _checked(values, step)
+        with contextlib.suppress(OverflowError):
+            return _checked(np.array(cells, np.float64), step)
     return _column_of_mixed_cells(cells, step)
 
 
@@ -109,25 +107,25 @@ def _value(cell: object) -> float | str | ValueFault:
 
 def first(*faults: FaultCodes | None) -> FaultCodes | None:
     """Return the first fault of each entity."""
-    found: FaultCodes | None = None
+    earliest: FaultCodes | None = None
     for fault in faults:
         if fault is not None:
-            found = fault if found is None else np.where(found != 0, found, fault)
-    return found
+            earliest = fault if earliest is None else np.where(earliest != 0, earliest, fault)
+    return earliest
 
 
-def numbers(given: Column, step: int) -> Column:
+def numbers(operand: Column, step: int) -> Column:
     """Return the column as numbers: texts become type errors."""
-    if given.texts is None:
-        return given
-    wrong = np.where(_is_text(given), ValueFault.TYPE_ERROR.at(step), 0).astype(np.int32)
-    return Column(given.values, first(given.faults, wrong))
+    if operand.texts is None:
+        return operand
+    wrong = np.where(_is_text(operand), ValueFault.TYPE_ERROR.at(step), 0).astype(np.int32)
+    return Column(operand.values, first(operand.faults, wrong))
 
 
-def _is_text(given: Column) -> Bools:
-    if given.texts is None:
+def _is_text(operand: Column) -> Bools:
+    if (texts := operand.texts) is None:
         return np.zeros((), bool)
-    return np.asarray([each is not None for each in given.texts.flat]).reshape(given.texts.shape)
+    return np.asarray([text is not None for text in texts.flat]).reshape(texts.shape)
 
 
 def _checked(values: Floats, step: int, *faults: FaultCodes | None) -> Column:
@@ -140,9 +138,9 @@ def _checked(values: Floats, step: int, *faults: FaultCodes | None) -> Column:
 
 
 def _unary(operate: Callable[[Floats], Floats]) -> Operation:
-    def run(step: int, given: Column) -> Column:
-        given = numbers(given, step)
-        return Column(operate(given.values), given.faults)
+    def run(step: int, operand: Column) -> Column:
+        operand = numbers(operand, step)
+        return Column(operate(operand.values), operand.faults)
 
     return run
 
@@ -190,8 +188,8 @@ def _or(step: int, left: Column, right: Column) -> Column:
     return _select(step, left, constant(1.0), _truth(numbers(right, step)))
 
 
-def _truth(given: Column) -> Column:
-    return Column((given.values != 0).astype(np.float64), given.faults)
+def _truth(operand: Column) -> Column:
+    return Column((operand.values != 0).astype(np.float64), operand.faults)
 
 
 def _if(step: int, condition: Column, yes: Column, no: Column) -> Column:
@@ -215,30 +213,30 @@ def _or_none(faults: FaultCodes | None) -> FaultCodes:
     return np.zeros((), np.int32) if faults is None else faults
 
 
-def _texts_of(given: Column) -> Texts:
-    return np.array(None, object) if given.texts is None else given.texts
+def _texts_of(operand: Column) -> Texts:
+    return np.array(None, object) if operand.texts is None else operand.texts
 
 
-def _missing(given: Column) -> Bools:
-    if given.faults is None:
+def _missing(operand: Column) -> Bools:
+    if operand.faults is None:
         return np.zeros((), bool)
-    kinds = (given.faults - 1) % len(ValueFault)
-    missing: Bools = (given.faults != 0) & (kinds == ValueFault.MISSING_PROPERTY)
+    kinds = (operand.faults - 1) % len(ValueFault)
+    missing: Bools = (operand.faults != 0) & (kinds == ValueFault.MISSING_PROPERTY)
     return missing
 
 
-def _valid(step: int, given: Column) -> Column:
-    missing = _missing(given)
-    faults = None if given.faults is None else np.where(missing, 0, given.faults)
+def _valid(step: int, operand: Column) -> Column:
+    missing = _missing(operand)
+    faults = None if operand.faults is None else np.where(missing, 0, operand.faults)
     return Column((~missing).astype(np.float64), faults)
 
 
-def _default(step: int, given: Column, other: Column) -> Column:
-    return _select(step, Column(_missing(given).astype(np.float64)), other, given)
+def _default(step: int, operand: Column, fallback: Column) -> Column:
+    return _select(step, Column(_missing(operand).astype(np.float64)), fallback, operand)
 
 
 OPERATIONS: dict[str, Operation] = {
-    "not": _unary(lambda given: (given == 0).astype(np.float64)),
+    "not": _unary(lambda values: (values == 0).astype(np.float64)),
     "negative": _unary(np.negative),
     "positive": _unary(np.positive),
     "abs": _unary(np.abs),

@@ -60,34 +60,34 @@ def repeated(samples: Sequence[Sample], cycles: int) -> Iterable[Sample]:
 
 def _reported(sample: Sample, applied: Mapping[Entity, Mapping[str, float]]) -> Sample:
     """Return a copy of a sample, with the outputs that the agent has applied."""
-    found = Sample({}, {}, {name: {} for name in sample.disks})
+    copy = Sample({}, {}, {name: {} for name in sample.disks})
     for entity, objects in sample.entities(HOST):
         reported = _with_outputs(objects, applied.get(entity, {}))
         if entity.scope == Scope.HOST:
-            found.host.update(reported)
+            copy.host.update(reported)
         elif entity.scope == Scope.VM:
-            found.vms[entity.name] = reported
+            copy.vms[entity.name] = reported
         else:
-            found.disks[entity.name][entity.device] = reported
-    return found
+            copy.disks[entity.name][entity.device] = reported
+    return copy
 
 
 def _with_outputs(objects: Mapping[str, Value], outputs: Mapping[str, float]) -> dict[str, Value]:
-    found = dict(objects)
+    copy = dict(objects)
     for output, value in outputs.items():
-        inner = found
+        inner = copy
         *path, last = output.split(".")
         for part in path:
             known = inner.get(part)
             inner[part] = dict(known) if isinstance(known, dict) else {}
             inner = inner[part]  # type: ignore[assignment]
         inner[last] = value
-    return found
+    return copy
 
 
 def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
     """Return for each ``entity output`` its value after each cycle; None while it is unknown."""
-    found: dict[str, list[float | None]] = {}
+    columns: dict[str, list[float | None]] = {}
     for number, cycle in enumerate(cycles):
         for results in cycle.results.values():
             for result in results:
@@ -100,9 +100,10 @@ def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
                     strict=True,
                 )
                 for entity, known, changed, value, before in values:
-                    column = found.setdefault(f"{entity} {result.plan.name}", [None] * len(cycles))
+                    name = f"{entity} {result.plan.name}"
+                    column = columns.setdefault(name, [None] * len(cycles))
                     column[number] = float(value if changed else before) if known else None
-    return found
+    return columns
 
 
 def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:

@@ -102,7 +102,7 @@ def _registers(plan: TuningPlan, context: EvaluationContext) -> list[Column]:
         elif step.op == "property":
             registers[number] = column(statistics.cells(step.name), number)
         else:
-            args = [registers[each] for each in step.args]
+            args = [registers[arg] for arg in step.args]
             registers[number] = OPERATIONS[step.op](number, *args)
     return registers
 
@@ -111,21 +111,21 @@ class _Statistics:
     """Looks up properties of all entities; None where an entity lacks one."""
 
     def __init__(self, objects: Sequence[Value]) -> None:
-        self._found: dict[Name, Sequence[Value]] = {(): objects}
+        self._values: dict[Name, Sequence[Value]] = {(): objects}
 
     def cells(self, name: Name) -> Sequence[Value]:
         """Return the values of a name; objects on the way are kept for the next name."""
-        if name not in self._found:
+        if name not in self._values:
             *path, last = name
-            self._found[name] = _fields(self.cells(tuple(path)), last)
-        return self._found[name]
+            self._values[name] = _fields(self.cells(tuple(path)), last)
+        return self._values[name]
 
 
 def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:
     try:
         return list(map(dict.get, objects, repeat(name)))  # type: ignore[arg-type]
     except TypeError:  # some entity has no object there; the loop below is much slower
-        return [each.get(name) if isinstance(each, dict) else None for each in objects]
+        return [value.get(name) if isinstance(value, dict) else None for value in objects]
 
 
 def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> None:
@@ -138,7 +138,7 @@ def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> N
     for entity, voters in zip(changed, _voters(result), strict=True):
         cycle.changed_by.setdefault(entity, {})[output] = voters
     before = context.state.emitted.get(output, {})
-    kept = {each: before[each] for each in context.entities if each in before} if before else {}
+    kept = before and {entity: before[entity] for entity in context.entities if entity in before}
     cycle.state.emitted.setdefault(output, {}).update(kept | made)
     for rule in result.rules:
         held = {

@@ -63,9 +63,9 @@ class _Refused(Exception):
 
 def tokens(text: str) -> list[Token]:
     """Return the tokens of a text, with END as the last one. Raises _Refused."""
-    found: list[Token] = []
+    result: list[Token] = []
     reached = 0
-    while not found or found[-1].kind != END:
+    while not result or result[-1].kind != END:
         match = _TOKEN.match(text, reached)
         if match is None:
             raise _unreadable(text, reached)
@@ -75,9 +75,9 @@ def tokens(text: str) -> list[Token]:
             kind = word
         elif kind == "number" and math.isinf(float(word)):
             raise _Refused(Kind.SYNTAX, "the number is too large", match.start("number"))
-        found.append(Token(kind, word, match.end() - len(word)))
+        result.append(Token(kind, word, match.end() - len(word)))
         reached = match.end()
-    return found
+    return result
 
 
 def _unreadable(text: str, reached: int) -> _Refused:
@@ -262,11 +262,11 @@ class _Parser:
     def _arguments(self, argument: Callable[[], int]) -> list[int]:
         """``arguments = "(" argument { "," argument } ")"``."""
         self._expect("(")
-        found = [argument()]
+        arguments = [argument()]
         while self._take(","):
-            found.append(argument())
+            arguments.append(argument())
         self._expect(")")
-        return found
+        return arguments
 
     def _valid(self) -> int:
         """``valid = NAME { "." NAME }``."""

@@ -170,7 +170,7 @@ class _Reader:
     def _bound(self, node: Node, path: str) -> tuple[Expr, ...]:
         """``bound = expr | [ expr, ... ]``."""
         nodes = self._items(node, path) if isinstance(node, Sequence) else [(node, path)]
-        return tuple(each for item, place in nodes if (each := self._expr(item, place)))
+        return tuple(expr for item, place in nodes if (expr := self._expr(item, place)))
 
     def _function(self, node: Node, path: str) -> Constant | Linear | Exponential | None:
         """``function = "constant" | { name: ..., change | factor: expr, time: TIME }``."""
@@ -196,7 +196,7 @@ class _Reader:
     def _function_name(self, node: Mapping, path: str) -> str | None:
         """``name = "constant" | "linear" | "exponential"``, under the key name or type."""
         written = [node.entries[key][1] for key in ("name", "type") if key in node.entries]
-        texts = {each.text if isinstance(each, Scalar) else None for each in written}
+        texts = {entry.text if isinstance(entry, Scalar) else None for entry in written}
         name = texts.pop() if len(texts) == 1 else None
         if name in {"constant", "linear", "exponential"}:
             return name
@@ -256,11 +256,11 @@ class _Reader:
             message = "a condition must have exactly one of any and all"
             self._absent(node, Kind.SCHEMA, node, path, message)
             return None
-        found: Condition | None = None
+        condition: Condition | None = None
         for key, value in fields.items():
             members = self._members(value, f"{path}.{key}", depth + 1)
-            found = Any(members) if key == "any" else All(members)
-        return found
+            condition = Any(members) if key == "any" else All(members)
+        return condition
 
     def _any(self, node: Node, path: str) -> Condition:
         """``when_any = [ condition, ... ]``."""
@@ -271,8 +271,8 @@ class _Reader:
         return All(self._members(node, path))
 
     def _members(self, node: Node, path: str, depth: int = 1) -> tuple[Condition, ...]:
-        found = (self._condition(item, place, depth) for item, place in self._items(node, path))
-        return tuple(each for each in found if each)
+        members = (self._condition(item, place, depth) for item, place in self._items(node, path))
+        return tuple(member for member in members if member)
 
     def _expr(self, node: Node, path: str) -> Expr | None:
         """``expr``: :mod:`~.expressions` has its grammar."""
@@ -284,9 +284,9 @@ class _Reader:
     def _time(self, node: Node, path: str) -> float | None:
         """``TIME = NUMBER unit?``, in seconds without a unit."""
         text = node.text if isinstance(node, Scalar) else ""
-        found = _TIME.fullmatch(text.strip()) if len(text) <= 100 else None
-        unit_s = UNITS_S.get(found[2]) if found else None
-        time_s = float(found[1]) * unit_s if found and unit_s else 0.0
+        match = _TIME.fullmatch(text.strip()) if len(text) <= 100 else None
+        unit_s = UNITS_S.get(match[2]) if match else None
+        time_s = float(match[1]) * unit_s if match and unit_s else 0.0
         if 0 < time_s < math.inf:
             return time_s
         message = "a time must be a number above 0 and a unit, such as 30 sec, 1 min, 2 hours"

@@ -122,7 +122,7 @@ def evaluate_output(
         _RuleEvaluator(rule, plan, registers, current, context).result() for rule in plan.rules
     ]
     value = _combined(rules)
-    takes_part = np.logical_or.reduce([each.takes_part for each in rules])
+    takes_part = np.logical_or.reduce([rule.takes_part for rule in rules])
     changed = takes_part & (~current.known | (value != current.values))
     return OutputResult(
         plan=plan,
@@ -296,10 +296,10 @@ class _RuleEvaluator:
 
     def _number(self, step: int) -> Floats:
         """Return the values of a step; its faults are added for entities that still take part."""
-        found = numbers(self._registers[step], step)
-        if found.faults is not None:
-            self._add_faults(found.faults)
-        return np.broadcast_to(found.values, len(self._context.entities))
+        column = numbers(self._registers[step], step)
+        if column.faults is not None:
+            self._add_faults(column.faults)
+        return np.broadcast_to(column.values, len(self._context.entities))
 
     def _restrict_to(self, mask: Bools) -> None:
         self._triggered = self._triggered & mask

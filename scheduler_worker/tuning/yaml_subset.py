@@ -39,7 +39,7 @@ class Source:
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(found.end() for found in _BREAK.finditer(self.text))]
+        return [0, *(match.end() for match in _BREAK.finditer(self.text))]
 
     def place(self, offset: int) -> Place:
         """Return the place of the character at an offset."""
@@ -226,5 +226,5 @@ def _opening(raw: str) -> int:
     """Return the length of what precedes the text: a quote, or the line of ``|`` or ``>``."""
     if raw[:1] in {"'", '"'}:
         return 1
-    found = _BREAK.search(raw) if raw[:1] in {"|", ">"} else None
-    return found.end() if found else 0
+    match = _BREAK.search(raw) if raw[:1] in {"|", ">"} else None
+    return match.end() if match else 0
