@@ -81,14 +81,13 @@ def settled(
     reservations: Sequence[Reservation], report: UseReport
 ) -> tuple[list[Reservation], list[Reservation]]:
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
-    ended = [each for each in _absorbed(reservations, report) if not _is_awaited(each, report)]
+    ended = _absorbed(reservations, report)
     bounds = _bounds(reservations, ended, report)
-    left = [
-        _left(reservation, report, bounds)
+    return ended, [
+        _kept(reservation, report, bounds)
         for reservation in reservations
         if reservation not in ended
     ]
-    return ended, left
 
 
 def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
@@ -99,8 +98,8 @@ def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[R
         if reservation.allocated_at_s is not None
         and (providers := _providers_of(reservation, record))
         and all(
-            some.excludes(reservation.instance_uuid, reservation.allocated_at_s)
-            for some in providers
+            provider.excludes(reservation.instance_uuid, reservation.allocated_at_s)
+            for provider in providers
         )
     ]
 
@@ -147,10 +146,16 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
         existing = [reservation for reservation in reservations if not reservation.is_pending]
     shown = _shown(existing, report.use, report.instances)
     return [
-        each
-        for each in existing
-        if _was_announced(each, report.measured_at_s)
-        or ((report.lists or each.listed_at_s is not None) and _is_included(each, shown))
+        reservation
+        for reservation in existing
+        if not _is_awaited(reservation, report)
+        and (
+            _was_announced(reservation, report.measured_at_s)
+            or (
+                (report.lists or reservation.listed_at_s is not None)
+                and _is_included(reservation, shown)
+            )
+        )
     ]
 
 
@@ -190,16 +195,16 @@ def _was_announced(reservation: Reservation, measured_at_s: float | None) -> boo
 
 def _shown(existing: Sequence[Reservation], use: ReportedUse, instances: Facts) -> set[str]:
     """The dimensions in which the use accounts for all of these reservations."""
-    others = [each.other_use for each in existing if each.other_use is not None]
-    if not others:
+    uses = [reservation.other_use for reservation in existing if reservation.other_use is not None]
+    if not uses:
         return set()
-    other = _smallest(others)
-    known = _known(instances, {each.instance_uuid for each in existing})
-    reserved = _sum(takes(each.resources) for each in existing)
+    least = _smallest(uses)
+    known = _known(instances, {reservation.instance_uuid for reservation in existing})
+    reserved = _sum(takes(reservation.resources) for reservation in existing)
     return {
         name
         for name, explained, taken in zip(_DIMENSIONS, known, reserved, strict=True)
-        if getattr(use, name) >= getattr(other, name) + explained + taken
+        if getattr(use, name) >= getattr(least, name) + explained + taken
     }
 
 
@@ -218,32 +223,32 @@ def _bounds(
     Use that shrank took some of it away. And an instance whose reservation ended is known from now
     on, while a reservation that was made meanwhile may have counted it as other use.
     """
-    bounds = [each.other_use for each in ended if each.other_use is not None]
+    bounds = [reservation.other_use for reservation in ended if reservation.other_use is not None]
     if report.use is not None:
         reserved = {reservation.instance_uuid for reservation in reservations}
         bounds.append(other_use(report.use, report.instances, reserved))
     return bounds
 
 
-def _left(
+def _kept(
     reservation: Reservation, report: UseReport, bounds: Iterable[ReportedUse]
 ) -> Reservation:
     """A reservation that a report did not end, as it is from then on."""
-    listed_at_s, other = reservation.listed_at_s, reservation.other_use
+    listed_at_s, use = reservation.listed_at_s, reservation.other_use
     allocated_at_s = reservation.allocated_at_s
     if report.record is not None:
         allocated_at_s = _allocated_at_s(reservation, report.record)
     if listed_at_s is None and report.lists and reservation.instance_uuid in report.instances:
         listed_at_s = report.arrived_at_s
-    if other is not None:
-        other = _smallest([other, *bounds])
+    if use is not None:
+        use = _smallest([use, *bounds])
     expires_at_s = reservation.expires_at_s
     if report.lists and is_under_way(reservation.instance_uuid, report.instances):
         expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
     return msgspec.structs.replace(
         reservation,
         listed_at_s=listed_at_s,
-        other_use=other,
+        other_use=use,
         allocated_at_s=allocated_at_s,
         expires_at_s=expires_at_s,
     )

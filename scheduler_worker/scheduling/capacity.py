@@ -96,11 +96,11 @@ class HostsAfter(HostSubset):
         return values if amount is None else values - amount * self._placed
 
     def _virt_use(self, values: Values) -> Values:
-        found = np.empty(len(values), object)
+        uses = np.empty(len(values), object)
         placed = np.broadcast_to(self._placed, len(values)).tolist()
         for row, (use, times) in enumerate(zip(values, placed, strict=True)):
-            found[row] = use.plus(self._taken.virt, times)
-        return found
+            uses[row] = use.plus(self._taken.virt, times)
+        return uses
 
     def _one_by_one(self, *_: Any, **__: Any) -> Any:
         raise NotInColumns("single hosts")
@@ -185,7 +185,7 @@ def copied(hosts: HostTable, row: int, most: int, filters: Sequence[Filter]) -> 
         reservations=hosts.reservations_of_host(record.uuid),
         instances=hosts.reported_instances(record.host),
         most=most,
-        kind=_kind(hosts, row, most) if all(type(each) in _ALIKE for each in filters) else None,
+        kind=_kind(hosts, row, most) if all(type(unit) in _ALIKE for unit in filters) else None,
     )
 
 
@@ -206,12 +206,12 @@ def fill(
     """Row -> how many instances the host takes. ``like`` has the time and the aggregates."""
     kinds = {_name(host): host for host in hosts}
     copies = _table(like, list(kinds.values()))
-    found: dict[Hashable, Filled] = {}
+    filled: dict[Hashable, Filled] = {}
     for name, kind in kinds.items():
         row = copies.row_of(kind.record.uuid)
         assert row is not None  # noqa: S101 - it was just put
-        found[name] = _filled(pipeline, copies, row, spec, filters, kind.most, steps)
-    return {host.row: found[_name(host)] for host in hosts}
+        filled[name] = _filled(pipeline, copies, row, spec, filters, kind.most, steps)
+    return {host.row: filled[_name(host)] for host in hosts}
 
 
 def _name(host: HostToFill) -> Hashable:
@@ -246,12 +246,12 @@ def _filled(
         if not steps.left:
             return Filled(most, None, is_exact=False)
         steps.left -= 1
-        one = structs.replace(spec, instance_uuid=f"{row}/{placed}")
+        request = structs.replace(spec, instance_uuid=f"{row}/{placed}")
         for unit in filters:
-            if not unit.host_passes(host, one):
+            if not unit.host_passes(host, request):
                 return Filled(placed, unit.name)
-        limits = pipeline.selections.of(hosts, row, one, None).limits
-        hosts.consume(pipeline.selections.claim(host, one, limits, ""))
+        limits = pipeline.selections.of(hosts, row, request, None).limits
+        hosts.consume(pipeline.selections.claim(host, request, limits, ""))
     return Filled(most, None)
 
 
@@ -292,13 +292,13 @@ class Measurement:
         self._zones = groups.numbers.copy(), zones
         self._is_exact = True
         asked = pipeline.evaluator.asked(spec)
-        others = [unit for unit in asked if unit.of_one_request or not unit.reads_use]
-        self._filters = [unit.name for unit in others]
-        self._lost_to, left = _lost_to(others, hosts, spec)
+        static = [unit for unit in asked if unit.of_one_request or not unit.reads_use]
+        self._filters = [unit.name for unit in static]
+        self._lost_to, survivors = _lost_to(static, hosts, spec)
         taken = _taken(pipeline, hosts, spec)
-        judging = [unit for unit in asked if unit not in others]
+        judging = [unit for unit in asked if unit not in static]
         self._to_ask = [unit for unit in judging if not self._count(unit, taken)]
-        self._to_fill = self._copies(left) if self._to_ask else []
+        self._to_fill = self._copies(survivors) if self._to_ask else []
 
     def _count(self, unit: Filter, taken: Taken) -> bool:
         """Take in what a filter says by columns; False: it has to be asked one by one."""
@@ -306,12 +306,12 @@ class Measurement:
             return False
         hosts, spec = self._hosts, self._spec
         try:
-            found = instances_before_refusal(unit, hosts, taken, spec)
-            lacking = unit.shortages(HostsAfter(hosts, taken, found), spec)
+            counts = instances_before_refusal(unit, hosts, taken, spec)
+            lacking = unit.shortages(HostsAfter(hosts, taken, counts), spec)
         except NotInColumns:
             return False
-        fewer = found < self._instances
-        self._instances = np.where(fewer, found, self._instances)
+        fewer = counts < self._instances
+        self._instances = np.where(fewer, counts, self._instances)
         for name, amounts in lacking.items():
             self._limit(fewer & (amounts > 0), name)
             fewer &= ~(amounts > 0)
@@ -327,26 +327,26 @@ class Measurement:
             self._limits.append(name)
         return self._limits.index(name)
 
-    def _copies(self, left: Mask) -> list[HostToFill]:
+    def _copies(self, survivors: Mask) -> list[HostToFill]:
         """Copies of the hosts that take one instance; the others are full."""
-        left = left & (self._instances > 0)
+        survivors = survivors & (self._instances > 0)
         for unit in self._to_ask:
-            after = left_by(unit, self._hosts, self._spec, left)
-            self._instances[left & ~after] = 0
-            self._limit(left & ~after, unit.name)
-            left = after
-        rows, most = np.flatnonzero(left).tolist(), self._instances
+            after = left_by(unit, self._hosts, self._spec, survivors)
+            self._instances[survivors & ~after] = 0
+            self._limit(survivors & ~after, unit.name)
+            survivors = after
+        rows, most = np.flatnonzero(survivors).tolist(), self._instances
         return [copied(self._hosts, row, int(most[row]), self._to_ask) for row in rows]
 
     def finish(self, steps: Steps | None = None) -> HostRoom:
         """Fill the hosts that have to be filled, in so many steps; needs no lock of the table."""
         steps = Steps() if steps is None else steps
-        found = fill(self._pipeline, self._hosts, self._to_fill, self._spec, self._to_ask, steps)
-        for row, filled in found.items():
-            self._instances[row] = filled.instances
-            self._is_exact &= filled.is_exact
-            if filled.refused_by is not None:
-                self._limited_by[row] = self._number(filled.refused_by)
+        filled = fill(self._pipeline, self._hosts, self._to_fill, self._spec, self._to_ask, steps)
+        for row, host in filled.items():
+            self._instances[row] = host.instances
+            self._is_exact &= host.is_exact
+            if host.refused_by is not None:
+                self._limited_by[row] = self._number(host.refused_by)
         return HostRoom(
             self._instances,
             self._limits,
@@ -360,12 +360,12 @@ class Measurement:
 
 def _lost_to(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> tuple[Values, Mask]:
     """The index of the first of the filters that rejects each host, and the hosts that are left."""
-    found, left = np.full(len(hosts), -1, "i8"), np.ones(len(hosts), bool)
+    lost_to, survivors = np.full(len(hosts), -1, "i8"), np.ones(len(hosts), bool)
     for number, unit in enumerate(filters):
-        after = left_by(unit, hosts, spec, left)
-        found[left & ~after] = number
-        left = after
-    return found, left
+        after = left_by(unit, hosts, spec, survivors)
+        lost_to[survivors & ~after] = number
+        survivors = after
+    return lost_to, survivors
 
 
 def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
@@ -381,17 +381,17 @@ def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
 
 def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> ClusterCapacity:
     """The capacity of a cluster for one kind of instance."""
-    left = room.lost_to < 0
-    limited = dict(sorted(_limited(room, left), key=lambda each: -each[1].hosts))
+    survivors = room.lost_to < 0
+    limited = dict(sorted(_limited(room, survivors), key=lambda item: -item[1].hosts))
     return ClusterCapacity(
         cluster=cluster,
         policy=policy,
-        instances=_sum(room, left),
+        instances=_sum(room, survivors),
         is_exact=room.is_exact,
-        hosts=len(left),
-        fitting_hosts=int(np.count_nonzero(room.instances[left])),
-        runs_out_first=_most((name, each.hosts) for name, each in limited.items()),
-        zones=_by_zone(room, left),
+        hosts=len(survivors),
+        fitting_hosts=int(np.count_nonzero(room.instances[survivors])),
+        runs_out_first=_most((name, limit.hosts) for name, limit in limited.items()),
+        zones=_by_zone(room, survivors),
         limited_by=limited,
         lost_to=dict(_lost(room)),
     )
@@ -402,8 +402,8 @@ def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     counts = [cluster.instances for cluster in clusters]
     hosts: dict[str, int] = {}
     for cluster in clusters:
-        for limit, found in cluster.limited_by.items():
-            hosts[limit] = hosts.get(limit, 0) + found.hosts
+        for limit, limited in cluster.limited_by.items():
+            hosts[limit] = hosts.get(limit, 0) + limited.hosts
     return FlavorCapacity(
         name=name,
         instances=None if None in counts else sum(count or 0 for count in counts),
@@ -413,9 +413,9 @@ def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     )
 
 
-def _limited(room: HostRoom, left: Mask) -> Iterator[tuple[str, Limited]]:
+def _limited(room: HostRoom, survivors: Mask) -> Iterator[tuple[str, Limited]]:
     for number, name in enumerate(room.limits):
-        of_it = left & (room.limited_by == number)
+        of_it = survivors & (room.limited_by == number)
         if of_it.any():
             full = int(np.count_nonzero(of_it & (room.instances == 0)))
             yield name, Limited(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
@@ -436,20 +436,18 @@ def _sum(room: HostRoom, rows: Mask) -> int | None:
 
 def _most(counts: Iterable[tuple[str, int]]) -> str | None:
     """The limiting name with the highest count; the first among equals."""
-    found = [count for count in counts if count[0] != NOTHING]
-    return max(found, key=lambda each: each[1])[0] if found else None
+    limiting = [count for count in counts if count[0] != NOTHING]
+    return max(limiting, key=lambda count: count[1])[0] if limiting else None
 
 
-def _by_zone(room: HostRoom, left: Mask) -> dict[str, int | None]:
+def _by_zone(room: HostRoom, survivors: Mask) -> dict[str, int | None]:
     numbers, zones = room.zones
     hosts = np.bincount(numbers, minlength=len(zones))
-    endless = np.bincount(numbers[left & (room.instances >= UNBOUNDED)], minlength=len(zones))
-    sums = np.bincount(numbers, np.where(left, room.instances, 0), minlength=len(zones))
-    found: dict[str, int | None] = {}
+    endless = np.bincount(numbers[survivors & (room.instances >= UNBOUNDED)], minlength=len(zones))
+    sums = np.bincount(numbers, np.where(survivors, room.instances, 0), minlength=len(zones))
+    by_zone: dict[str, int | None] = {}
     for number in np.flatnonzero(hosts).tolist():
-        before = found.get(zones[number], 0)
-        bounded = before is not None and not endless[number]
-        found[zones[number]] = (
-            before + int(sums[number]) if bounded and before is not None else None
-        )
-    return dict(sorted(found.items()))
+        zone = zones[number]
+        before = by_zone.get(zone, 0)
+        by_zone[zone] = None if before is None or endless[number] else before + int(sums[number])
+    return dict(sorted(by_zone.items()))

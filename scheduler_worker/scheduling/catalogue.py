@@ -75,7 +75,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters that it lists."""
         declared = declared_parameters(self.unit.parameters_type)
-        return tuple(each for each in declared if each.is_listed)
+        return tuple(parameter for parameter in declared if parameter.is_listed)
 
     def id_as(self, kind: UnitKind) -> str:
         """The unit's id as a kind; a unit of several kinds has an id for each."""
@@ -88,11 +88,11 @@ class Catalogue:
     """All units of this process, by kind and name: a filter and a weight may share a name."""
 
     def __init__(self, entries: Iterable[CatalogueEntry]) -> None:
-        self._entries = {(kind, each.name): each for each in entries for kind in each.kinds}
+        self._entries = {(kind, entry.name): entry for entry in entries for kind in entry.kinds}
 
     def __iter__(self) -> Iterator[CatalogueEntry]:
         """Each unit once, also one of several kinds."""
-        return iter({id(each): each for each in self._entries.values()}.values())
+        return iter({id(entry): entry for entry in self._entries.values()}.values())
 
     def find(self, name: str, kind: UnitKind) -> CatalogueEntry | None:
         """The unit of that name, if it can be used as that kind."""
@@ -101,12 +101,12 @@ class Catalogue:
     def limited_to(self, enabled: Collection[str]) -> Catalogue:
         """The same, but units that need to be enabled are so only if their ids are given."""
 
-        def limited(each: CatalogueEntry) -> CatalogueEntry:
-            ids = {each.id_as(kind) for kind in each.kinds}
-            is_enabled = each.is_enabled and ids <= set(enabled)
-            return structs.replace(each, is_enabled=is_enabled)
+        def limited(entry: CatalogueEntry) -> CatalogueEntry:
+            ids = {entry.id_as(kind) for kind in entry.kinds}
+            is_enabled = entry.is_enabled and ids <= set(enabled)
+            return structs.replace(entry, is_enabled=is_enabled)
 
-        return Catalogue(limited(each) if each.unit.needs_enabling else each for each in self)
+        return Catalogue(limited(entry) if entry.unit.needs_enabling else entry for entry in self)
 
     def names(self, kind: UnitKind) -> list[str]:
         """The names that a policy may use as that kind, sorted."""
@@ -118,9 +118,9 @@ class Catalogue:
         """Why a policy cannot use the unit as that kind, with the closest name; None: it can."""
         entry = self.find(name, kind)
         if entry is None:
-            others = sorted(other for other, each in self._entries if each == name)
-            if others:
-                return f"is a {' and a '.join(others)}, not a {kind}"
+            kinds = sorted(known for known, unit_name in self._entries if unit_name == name)
+            if kinds:
+                return f"is a {' and a '.join(kinds)}, not a {kind}"
             near = difflib.get_close_matches(name, self.names(kind), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             return f"there is no {kind} of this name{hint}"
@@ -193,28 +193,28 @@ def _type_name(declared: types.Type) -> str:
 
 
 def parameter_values(
-    declared: type[msgspec.Struct], given: Sequence[Mapping[str, Any]]
+    declared: type[msgspec.Struct], layers: Sequence[Mapping[str, Any]]
 ) -> msgspec.Struct:
-    """The parameters of one use of a unit; the first of ``given`` that names one sets it.
+    """The parameters of one use of a unit; the first of ``layers`` that names one sets it.
 
     A value may be a text, as in a policy's document, or have its type already.
 
     Raises:
         ValueError: a value does not fit its type; names the parameter.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for parameter in declared_parameters(declared):
-        value = next((some[parameter.name] for some in given if parameter.name in some), None)
+        value = next((layer[parameter.name] for layer in layers if parameter.name in layer), None)
         if value is None:
             continue
         if parameter.type == "list" and isinstance(value, str):
-            value = [each.strip() for each in value.split(",") if each.strip()]
+            value = [item.strip() for item in value.split(",") if item.strip()]
         if parameter.regex is not None and not re.fullmatch(parameter.regex, str(value)):
             raise ValueError(
                 f"{parameter.name} is {value!r}, which does not match {parameter.regex}"
             )
-        found[parameter.name] = value
+        values[parameter.name] = value
     try:
-        return msgspec.convert(found, declared, strict=False)
+        return msgspec.convert(values, declared, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None

@@ -109,10 +109,10 @@ def _numbered(names: Sequence[str]) -> Iterator[FilterUse]:
 
 
 def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
-    found = catalogue.find(name, UnitKind.WEIGHT)
-    if found is None or not issubclass(found.unit, Weigher):
+    entry = catalogue.find(name, UnitKind.WEIGHT)
+    if entry is None or not issubclass(entry.unit, Weigher):
         return 1.0
-    return float(options.values.get(found.unit.option or "", found.unit.default_factor))
+    return float(options.values.get(entry.unit.option or "", entry.unit.default_factor))
 
 
 class Reversed(Weigher):
@@ -180,18 +180,20 @@ class _Compiler:
     def compile(self) -> Pipeline:
         policy = self._policy
         filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
-        weights = [made for use in policy.weights if (made := self._weight(use)) is not None]
+        weights = [weight for use in policy.weights if (weight := self._weight(use)) is not None]
         selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
         providers = self._made(ResourceProviders.__name__, ResourceProviders)
         inventories = self._made(Inventories.__name__, Inventories)
         candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
+        of_hosts = ovirt.OF_HOSTS if policy.only_hosts_up else {}
+        of_ovirt = {**of_hosts, **ovirt.MANDATORY}
         mandatory = [
             self._made(LABEL, RequestedDestination),
             self._made(RequestFilters.__name__, RequestFilters),
             inventories,
             providers,
             candidates,
-            *(self._made(name, unit) for name, unit in self._of_ovirt().items()),
+            *(self._made(name, unit) for name, unit in of_ovirt.items()),
         ]
         balance = self._used(policy.balance, UnitKind.BALANCE, Balance) if policy.balance else None
         self._check_positions()
@@ -205,7 +207,7 @@ class _Compiler:
             providers=providers,
             candidates=candidates,
             mandatory=mandatory,
-            filters=[each for each in filters if each is not None],
+            filters=[unit for unit in filters if unit is not None],
             weights=weights,
             selector=selector,
             balance=balance,
@@ -215,18 +217,13 @@ class _Compiler:
             ),
         )
 
-    def _of_ovirt(self) -> Mapping[str, type[Filter]]:
-        """OVirt's mandatory filters."""
-        of_hosts = ovirt.OF_HOSTS if self._policy.only_hosts_up else {}
-        return {**of_hosts, **ovirt.MANDATORY}
-
     def _used(
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
     ) -> AnyUnit | None:
-        found = self._check(use, kind)
-        if found is None or not issubclass(found.unit, base):
+        entry = self._check(use, kind)
+        if entry is None or not issubclass(entry.unit, base):
             return None
-        return self._made(use.label, found.unit, use, factor)
+        return self._made(use.label, entry.unit, use, factor)
 
     def _weight(self, use: WeightUse) -> Weigher | None:
         if not math.isfinite(use.factor):
@@ -247,16 +244,16 @@ class _Compiler:
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0
     ) -> AnyUnit:
-        given = use.parameters if use else {}
+        settings = use.parameters if use else {}
         names = {parameter.name for parameter in declared_parameters(unit.parameters_type)}
         self._declared |= names
-        for name in given.keys() - names:
+        for name in settings.keys() - names:
             known = ", ".join(sorted(names)) or "none"
             self._problem(f"{label}, parameter {name}", f"is not declared; known are {known}")
         parameters = unit.parameters_type()
         try:
             parameters = parameter_values(
-                unit.parameters_type, (given, self._policy.parameters, self._options.values)
+                unit.parameters_type, (settings, self._policy.parameters, self._options.values)
             )
         except ValueError as error:
             self._problem(label, str(error))
@@ -274,9 +271,9 @@ class _Compiler:
 
     def _check_positions(self) -> None:
         for position in ("first", "last"):
-            some = [each.label for each in self._policy.filters if each.position == position]
-            if len(some) > 1:
-                self._problem(", ".join(some), f"only one filter can be {position}")
+            labels = [use.label for use in self._policy.filters if use.position == position]
+            if len(labels) > 1:
+                self._problem(", ".join(labels), f"only one filter can be {position}")
 
     def _problem(self, where: str, what: str) -> None:
         self._problems.append(f"policy {self._policy.reference}: {where}: {what}")

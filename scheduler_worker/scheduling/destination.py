@@ -72,9 +72,9 @@ def names_destination(spec: RequestSpec) -> bool:
 
 def _nodes(hosts: Hosts, mask: Mask, nodenames: Sequence[str]) -> Mask:
     rows: Rows = np.flatnonzero(mask)
-    found = np.zeros_like(mask)
-    found[[row for row in rows.tolist() if hosts.state(row).nodename in nodenames]] = True
-    return found
+    nodes = np.zeros_like(mask)
+    nodes[[row for row in rows.tolist() if hosts.state(row).nodename in nodenames]] = True
+    return nodes
 
 
 def _named(hosts: Hosts, spec: RequestSpec) -> Mask:

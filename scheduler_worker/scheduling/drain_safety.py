@@ -77,10 +77,7 @@ class RunningVms:
     def read(self, source: str) -> None:
         """Take in the VMs of a host."""
         for vm, kind in _vms_on(self.hosts, source):
-            found = self.kinds.get(kind)
-            if found is None:
-                found = self.kinds[kind] = {}
-            found.setdefault(source, vm)
+            self.kinds.setdefault(kind, {}).setdefault(source, vm)
 
 
 class DrainSafety:
@@ -105,20 +102,20 @@ class DrainSafety:
         """The hosts whose VMs of a kind may have no other host than this one."""
         spec, hosts = kind.spec(None, _ELSEWHERE), self._hosts
         asked = self._evaluator.asked(spec)
-        shared = [each for each in asked if _is_shared(each)]
-        compared = [each for each in asked if isinstance(each, SourceFilter)]
+        shared = [unit for unit in asked if _is_shared(unit)]
+        compared = [unit for unit in asked if isinstance(unit, SourceFilter)]
         if not _passing(self._alone, spec, shared).any():
             return []
         here = hosts.rows_of([self._host])
-        left = hosts.rows_of(sources) & ~here
+        doubtful = hosts.rows_of(sources) & ~here
         if len(shared) + len(compared) == len(asked):
-            others = np.flatnonzero(_passing(hosts, spec, shared) & ~here)
-            for row in others[:_FEW]:
+            rows = np.flatnonzero(_passing(hosts, spec, shared) & ~here)
+            for row in rows[:_FEW]:
                 fits = ~hosts.rows_of([hosts.records[row].host])
                 for unit in compared:
                     fits &= unit.fits(hosts, hosts.take(np.array([row])))
-                left &= ~fits
-        return sorted({hosts.records[row].host for row in np.flatnonzero(left)})
+                doubtful &= ~fits
+        return sorted({hosts.records[row].host for row in np.flatnonzero(doubtful)})
 
 
 def _passing(hosts: HostTable, spec: RequestSpec, filters: Iterable[Filter]) -> Mask:

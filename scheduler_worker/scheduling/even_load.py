@@ -69,13 +69,13 @@ class EvenLoadBalance(Balance):
         sources = over(hosts, self._high_percent, clock)
         ready = self._ready(hosts, memory, clock)
         destinations = Destinations(ready, self._room)
-        found = Proposals(
+        proposals = Proposals(
             migration
             for source in sources
             for migration in self._migrations(source, destinations, memory.moves, clock)
         )
-        why = "" if found else _why_nothing(sources, ready)
-        return BalancePlan(migrations=found, nothing_because=why, memory=memory)
+        why = "" if proposals else _why_nothing(sources, ready)
+        return BalancePlan(migrations=proposals, nothing_because=why, memory=memory)
 
     @property
     def _high_percent(self) -> float:
@@ -133,11 +133,11 @@ class EvenLoadBalance(Balance):
             vm for vm in host.vms if vm.can_move and vm.id not in resting and vm.load > least
         ]
         for vm in _smallest_that_suffices_first(movable, surplus):
-            if found := destinations.with_room_for(vm, host.name):
+            if names := destinations.with_room_for(vm, host.name):
                 yield Migration(
                     vm=vm.id,
                     source=host.name,
-                    destinations=found,
+                    destinations=names,
                     reason=f"{host.name} {source.why}; the VM brings {vm.load:.0f} % of a CPU",
                 )
 

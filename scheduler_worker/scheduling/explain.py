@@ -24,7 +24,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher, only
 from scheduler_worker.scheduling.selectors import RandomSource
 
-_AMOUNTS = {each.resource_class: each for each in (CPUS, MEMORY, DISK)}
+_AMOUNTS = {amount.resource_class: amount for amount in (CPUS, MEMORY, DISK)}
 
 
 def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:
@@ -41,8 +41,7 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
     for unit in asked:
         failed += ~unit.passes(hosts, spec)
         for name, amounts in unit.shortages(hosts, spec).items():
-            wanted = max(1, _wanted(spec, name))
-            lacking += amounts / wanted
+            lacking += amounts / max(1, _wanted(spec, name))
     row = int(np.lexsort((lacking, failed))[0])
     host, alone = hosts.state(row), only(hosts.state(row))
     shortages: dict[str, int] = {}
@@ -58,8 +57,8 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
 
 
 def _wanted(spec: RequestSpec, resource_class: str) -> int:
-    amount, wanted = _AMOUNTS.get(resource_class, CPUS), amount_set(spec.flavor, resource_class)
-    return amount.own(spec.flavor) // amount.unit if wanted is None else wanted
+    amount, override = _AMOUNTS.get(resource_class, CPUS), amount_set(spec.flavor, resource_class)
+    return amount.own(spec.flavor) // amount.unit if override is None else override
 
 
 def explain(
@@ -82,8 +81,8 @@ def explain(
     results = evaluation.results
     order = list(pipeline.rank(hosts, evaluation, spec, rng)) if results.passed else []
     rejected = np.flatnonzero(~results.survivors).tolist()
-    wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
-    reported = [row for row in order + rejected if wanted is None or row in wanted]
+    named = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
+    reported = [row for row in order + rejected if named is None or row in named]
     rows = reported[:limit]
     verdicts = _weighings(pipeline, hosts, evaluation, spec, {*rows, *order[:2]})
     for row in rows:
@@ -111,9 +110,9 @@ def _sentence(
     if first:
         totals = evaluation.totals(hosts, spec)
         best = hosts.records[int(evaluation.rows[totals.argmax()])].host
-        given = [{part.name: part.product or 0.0 for part in each.weights} for each in first[:2]]
-        after = given[1] if len(given) > 1 else {}
-        shares = [(name, given[0][name], after[name]) for name in given[0] if name in after]
+        gains = [{part.name: part.product or 0.0 for part in verdict.weights} for verdict in first]
+        after = gains[1] if len(gains) > 1 else {}
+        shares = [(name, gains[0][name], after[name]) for name in gains[0] if name in after]
         return sentence.placement(
             first[0].host,
             len(hosts),
@@ -145,10 +144,10 @@ def _weighings(
     hosts: HostTable,
     evaluation: Evaluation,
     spec: RequestSpec,
-    wanted: set[int],
+    chosen: set[int],
 ) -> dict[int, HostVerdict]:
     rows = evaluation.rows
-    places = np.flatnonzero(np.isin(rows, list(wanted)))
+    places = np.flatnonzero(np.isin(rows, list(chosen)))
     view = hosts.take(rows)
     weighed = pipeline.weights if len(rows) > 1 else ()
     tables = [_parts(pipeline, unit, view, spec, places) for unit in weighed]

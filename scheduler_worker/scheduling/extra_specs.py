@@ -107,10 +107,10 @@ def parsed(
     resources: dict[str, dict[str, int]] = {}
     traits: dict[str, dict[str, str]] = {}
     for key, value in extra_specs.items():
-        found = _SPEC.match(key) if key.startswith(("resources", "trait")) else None
-        if found is None:
+        matched = _SPEC.match(key) if key.startswith(("resources", "trait")) else None
+        if matched is None:
             continue
-        kind, suffix, name = found.groups()
+        kind, suffix, name = matched.groups()
         if kind == "trait":
             if value in _TRAIT_VALUES:
                 traits.setdefault(suffix, {})[name] = value

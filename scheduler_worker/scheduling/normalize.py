@@ -44,8 +44,8 @@ def extremes(
 
 def spread(values: Values, low: float, high: float, out: Values | None = None) -> Values:
     """``(x - low) / (high - low)``, written to ``out`` if given; the ends must differ."""
-    found: Values = np.divide(values - low if low else values, high - low, out=out)
-    return found
+    scaled: Values = np.divide(values - low if low else values, high - low, out=out)
+    return scaled
 
 
 def normalize(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:

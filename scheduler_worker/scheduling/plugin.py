@@ -128,8 +128,8 @@ class Unit(UnitHints):
         """
         if kind not in self.collaborators:
             raise TypeError(f"{type(self).__name__}.collaborators does not name {kind.__name__}")
-        found = self.context.collaborators.get(kind)
-        return kind() if found is None else found
+        collaborator = self.context.collaborators.get(kind)
+        return kind() if collaborator is None else collaborator
 
     def applies(self, spec: RequestSpec) -> bool:
         """False when the request asks for nothing that concerns this unit, which is skipped then.

@@ -105,9 +105,9 @@ def _counted(count: int, demand: str) -> str:
 
 def _missing(near: NearMiss) -> str:
     short = [f"{amount:,} {UNITS.get(name, name)}" for name, amount in near.shortages.items()]
-    found = [f"short of {_listed(short)}"] if short else []
-    found += [f"which {reason}" if _is_verb(reason) else reason for reason in near.reasons]
-    return ", and ".join(found) or "which does not pass"
+    clauses = [f"short of {_listed(short)}"] if short else []
+    clauses += [f"which {reason}" if _is_verb(reason) else reason for reason in near.reasons]
+    return ", and ".join(clauses) or "which does not pass"
 
 
 def _is_verb(reason: str) -> bool:

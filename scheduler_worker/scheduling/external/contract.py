@@ -106,15 +106,15 @@ def plugin_classes(file: str, declared: object) -> list[PluginClass]:
     return [
         PluginClass(
             file=file,
-            name=each.name,
+            name=declaration.name,
             kind=UnitKind(kind),
             description=" ".join(description.split()),
-            parameters=_parameters(each),
-            on_failure=_on_failure(each),
-            own=_checked(each),
+            parameters=_parameters(declaration),
+            on_failure=_on_failure(declaration),
+            own=_checked(declaration),
         )
-        for each in _typed(declared, list[_Declared])
-        for kind, description in each.kinds.items()
+        for declaration in _typed(declared, list[_Declared])
+        for kind, description in declaration.kinds.items()
     ]
 
 
@@ -123,17 +123,15 @@ def _on_failure(declared: _Declared) -> OnFailure | None:
     said = declared.on_failure
     if said not in {"", "pass", "refuse"}:
         raise ValueError(f"{declared.name}.on_failure is {cut(said)!r}, not pass or refuse")
-    found: OnFailure | None = msgspec.convert(said or None, OnFailure | None)
-    return found
+    on_failure: OnFailure | None = msgspec.convert(said or None, OnFailure | None)
+    return on_failure
 
 
 def _parameters(declared: _Declared) -> dict[str, str]:
     """Reads ``name=regex;name=regex``. Raises ValueError."""
-    found: dict[str, str] = {}
-    for each in declared.validation.split(";"):
-        name, _, regex = each.strip().partition("=")
-        if not each.strip():
-            continue
+    parameters: dict[str, str] = {}
+    for item in filter(None, map(str.strip, declared.validation.split(";"))):
+        name, _, regex = item.partition("=")
         where = f"{declared.name}.properties_validation, {cut(name)!r}"
         if not _PARAMETER.fullmatch(name):
             raise ValueError(f"{where}: a name consists of letters, digits and _")
@@ -141,10 +139,10 @@ def _parameters(declared: _Declared) -> dict[str, str]:
             re.compile(regex)
         except re.error as error:
             raise ValueError(f"{where}: {cut(regex)!r} is no regular expression: {error}") from None
-        found[name] = regex
-    if len(found) > _MOST_PARAMETERS:
+        parameters[name] = regex
+    if len(parameters) > _MOST_PARAMETERS:
         raise ValueError(f"{declared.name} declares more than {_MOST_PARAMETERS} parameters")
-    return found
+    return parameters
 
 
 def _checked(declared: _Declared) -> OwnForm | None:
@@ -175,10 +173,10 @@ def read_raw(answer: object, hosts: Collection[str]) -> list[float]:
     return _for_each(_typed(answer, list[float]), hosts)
 
 
-def _for_each(found: list[T], hosts: Collection[str]) -> list[T]:
-    if len(found) != len(hosts):
-        raise ValueError(f"it has {len(found)} values for {len(hosts)} hosts")
-    return found
+def _for_each(answers: list[T], hosts: Collection[str]) -> list[T]:
+    if len(answers) != len(hosts):
+        raise ValueError(f"it has {len(answers)} values for {len(hosts)} hosts")
+    return answers
 
 
 def read_filter(answer: object, hosts: Collection[str]) -> frozenset[str]:
@@ -218,5 +216,5 @@ def _typed(answer: object, kind: type[T]) -> T:
 
 def _check_known(named: Collection[Any], hosts: Collection[str]) -> None:
     known = frozenset(hosts)
-    if unknown := sorted(each for each in named if each not in known):
+    if unknown := sorted(name for name in named if name not in known):
         raise ValueError(f"it names {cut(unknown[0])!r}, which is none of the hosts it was asked")

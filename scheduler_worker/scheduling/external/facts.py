@@ -40,10 +40,10 @@ FACTS = frozenset([*_DTYPES, *_OF_ROWS])
 
 def facts_of(hosts: Hosts, names: Collection[str]) -> dict[str, list[Any]]:
     """The facts of these names, all among :data:`FACTS`."""
-    found = {name: hosts.column(name).tolist() for name in names if name in _DTYPES}
+    columns = {name: hosts.column(name).tolist() for name in names if name in _DTYPES}
     of_rows = [name for name in names if name not in _DTYPES]
     states = list(hosts.states()) if of_rows else []
-    return {**found, **{name: [getattr(state, name) for state in states] for name in of_rows}}
+    return {**columns, **{name: [getattr(state, name) for state in states] for name in of_rows}}
 
 
 class SandboxedHosts(Hosts):

@@ -40,19 +40,19 @@ _WORKERS_ONLY = (
 """Methods that the worker would have to ask for besides the answers, and does not."""
 
 
-def is_unit(found: type) -> bool:
+def is_unit(kind: type) -> bool:
     """Whether a class of a file is a unit in the worker's form, and not imported from the
     worker.
     """
-    return issubclass(found, Unit) and not found.is_internal()
+    return issubclass(kind, Unit) and not kind.is_internal()
 
 
 def kinds(unit: type[Unit]) -> list[str]:
     """What it is a unit of. Raises TypeError for one that cannot run in a sandbox."""
-    found = [str(kind) for kind, base in _BASES.items() if issubclass(unit, base)]
-    if not found:
+    kinds = [str(kind) for kind, base in _BASES.items() if issubclass(unit, base)]
+    if not kinds:
         raise TypeError(f"{unit.__name__} is no Filter or Weigher; others run in the worker only")
-    return found
+    return kinds
 
 
 def described(unit: type[Unit]) -> dict[str, Any]:
@@ -93,22 +93,18 @@ def _warm_up(unit: type[Unit]) -> None:
 
 def _parameters(unit: type[Unit]) -> list[OwnParameter]:
     fields = {field.name: field for field in structs.fields(unit.parameters_type)}
-    found = []
-    for declared_parameter in declared_parameters(unit.parameters_type):
-        plain = plain_type(types.type_info(fields[declared_parameter.name].type))
-        bounds = {name: getattr(plain, name, None) for name in _BOUNDS}
-        fixed = {
-            "default": msgspec.to_builtins(declared_parameter.default),
-            "regex": declared_parameter.regex,
-        }
+    parameters = []
+    for parameter in declared_parameters(unit.parameters_type):
+        plain = plain_type(types.type_info(fields[parameter.name].type))
         declared = {
-            "name": declared_parameter.name,
-            "type": declared_parameter.type,
-            **fixed,
-            **bounds,
+            "name": parameter.name,
+            "type": parameter.type,
+            "default": msgspec.to_builtins(parameter.default),
+            "regex": parameter.regex,
+            **{name: getattr(plain, name, None) for name in _BOUNDS},
         }
-        found.append(msgspec.convert(declared, OwnParameter))
-    return found
+        parameters.append(msgspec.convert(declared, OwnParameter))
+    return parameters
 
 
 def answer(unit: type[Unit], asked: Mapping[str, Any]) -> list[Any]:

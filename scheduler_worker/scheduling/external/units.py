@@ -155,7 +155,7 @@ class ExternalFilter(ExternalUnit, Filter):
         kept = self._asked(ids, read_filter, spec.instance_uuid or "")
         if kept is None:
             return np.full(len(ids), self._plugins.fallback(self.plugin) is _PASS)
-        return np.fromiter((each in kept for each in ids), bool, len(ids))
+        return np.fromiter((uuid in kept for uuid in ids), bool, len(ids))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return self.note() or f"{self.plugin.name} of {self.plugin.file} does not keep it"
@@ -169,7 +169,7 @@ class ExternalWeight(ExternalUnit, Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         ids = [host.uuid for host in hosts.states()]
         scores = self._asked(ids, read_scores, spec.instance_uuid or "") or {}
-        return np.fromiter((scores.get(each, 0) for each in ids), "f8", len(ids))
+        return np.fromiter((scores.get(uuid, 0) for uuid in ids), "f8", len(ids))
 
 
 class OwnFilter(ExternalUnit, Filter):
@@ -178,10 +178,10 @@ class OwnFilter(ExternalUnit, Filter):
     looks_at_rows = True  # so that it is asked last, about the hosts that are left
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        found = self._asked_with_facts(hosts, spec, read_passes)
-        if found is None:
+        answers = self._asked_with_facts(hosts, spec, read_passes)
+        if answers is None:
             return np.full(len(hosts), self._plugins.fallback(self.plugin) is _PASS)
-        return np.array(found, bool)
+        return np.array(answers, bool)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return self.note() or f"{self.plugin.name} of {self.plugin.file} does not pass it"
@@ -191,8 +191,8 @@ class OwnWeight(ExternalUnit, Weigher):
     """A weight of the worker's own form in a sandbox; after a failure every raw score is 0."""
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        found = self._asked_with_facts(hosts, spec, read_raw)
-        return np.zeros(len(hosts)) if found is None else np.array(found, "f8")
+        scores = self._asked_with_facts(hosts, spec, read_raw)
+        return np.zeros(len(hosts)) if scores is None else np.array(scores, "f8")
 
 
 class ExternalBalance(ExternalUnit, Balance):
@@ -200,16 +200,14 @@ class ExternalBalance(ExternalUnit, Balance):
 
     def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
         hosts = cluster.settled
-        found = self._asked([host.name for host in hosts], read_balance)
-        if found is None:
+        proposal = self._asked([host.name for host in hosts], read_balance)
+        if proposal is None:
             why = self.note() or f"{self.plugin.name} proposes nothing"
             return BalancePlan(nothing_because=why, memory=memory)
-        vm, destinations = found
+        vm, destinations = proposal
         memory = memory.without_moves_before(now_s - _RESTS_S)
-        source = next(
-            (host.name for host in hosts for each in host.vms if each.id == vm and each.can_move),
-            None,
-        )
+        guests = ((guest, host.name) for host in hosts for guest in host.vms)
+        source = next((name for guest, name in guests if guest.id == vm and guest.can_move), None)
         targets = tuple(destination for destination in destinations if destination != source)
         if source is None or not targets or vm in memory.moves:
             why = f"{self.plugin.name} proposes VM {vm}, which cannot move there now"
@@ -275,7 +273,7 @@ def _declared_by(plugin: PluginClass) -> list[tuple[str, Any, Any]]:
 
 def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
     """The same names, types, bounds and defaults as in the sandbox, which checks them once more."""
-    found: list[tuple[str, Any, Any]] = []
+    parameters: list[tuple[str, Any, Any]] = []
     annotated: Any = Annotated
     for parameter in form.parameters:
         limits: dict[str, Any] = {
@@ -284,14 +282,14 @@ def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
         if parameter.regex is not None:
             limits["pattern"] = parameter.regex
         kind = annotated[_TYPES[parameter.type], msgspec.Meta(**limits)]
-        found.append((parameter.name, kind | None, parameter.default))
-    return found
+        parameters.append((parameter.name, kind | None, parameter.default))
+    return parameters
 
 
 def _without_secrets(spec: RequestSpec) -> Any:
     """The request as plain data, without the passwords that the URLs of a cell contain."""
-    wanted = spec.requested_destination
-    if wanted is not None and wanted.cell is not None:
-        cell = {"uuid": wanted.cell_uuid}
-        spec = structs.replace(spec, requested_destination=structs.replace(wanted, cell=cell))
+    destination = spec.requested_destination
+    if destination is not None and destination.cell is not None:
+        cell = {"uuid": destination.cell_uuid}
+        spec = structs.replace(spec, requested_destination=structs.replace(destination, cell=cell))
     return every_field(spec)

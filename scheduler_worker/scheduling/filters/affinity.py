@@ -210,9 +210,9 @@ class TypeAffinityFilter(Filter):
         return np.fromiter(answers, bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted = spec_obj.flavor.id
+        flavor_id = spec_obj.flavor.id
         return all(
-            wanted is not None and facts.get("instance_type_id") == wanted
+            flavor_id is not None and facts.get("instance_type_id") == flavor_id
             for facts in host_state.instances.values()
         )
 

@@ -66,8 +66,8 @@ class AggregateImagePropertiesIsolation(AggregateFilter):
         for name, value in asked:
             allowed = listed_values(aggregates, name)
             if allowed and value not in allowed:
-                some = ", ".join(sorted(allowed))
-                return f"is for images whose {name} is {some}, not {value[:80]}"
+                listing = ", ".join(sorted(allowed))
+                return f"is for images whose {name} is {listing}, not {value[:80]}"
         return None
 
 
@@ -86,24 +86,24 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
 
     def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
         for key, text in asked:
-            found = listed_values(aggregates, key)
-            if not found:
+            values = listed_values(aggregates, key)
+            if not values:
                 return f"no aggregate of it has {key}, which should meet {text!r}"
-            if not any(_meets(value, text) for value in found):
-                some = ", ".join(sorted(found))
-                return f"{key} of its aggregates is {some}, which does not meet {text!r}"
+            if not any(_meets(value, text) for value in values):
+                listing = ", ".join(sorted(values))
+                return f"{key} of its aggregates is {listing}, which does not meet {text!r}"
         return None
 
 
 def _requirements(spec: RequestSpec) -> tuple[tuple[str, str], ...]:
-    found = []
+    requirements = []
     for name, text in sorted(spec.flavor.extra_specs.items()):
         scope, colon, key = name.partition(":")
         if not colon:
-            found.append((scope, text))
+            requirements.append((scope, text))
         elif scope == SCOPE:
-            found.append((key, text))
-    return tuple(found)
+            requirements.append((key, text))
+    return tuple(requirements)
 
 
 def _meets(value: str, text: str) -> bool:
@@ -180,10 +180,10 @@ class AvailabilityZoneFilter(AggregateFilter):
         return spec.availability_zone
 
     def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
-        found = zones(aggregates) or {self.parameters.default_availability_zone}
-        if not asked or asked in found:
+        zone_names = zones(aggregates) or {self.parameters.default_availability_zone}
+        if not asked or asked in zone_names:
             return None
-        return f"is in zone {', '.join(sorted(found))}, not in {asked}"
+        return f"is in zone {', '.join(sorted(zone_names))}, not in {asked}"
 
     def demand(self, spec: RequestSpec) -> str:
         return f"are in zone {spec.availability_zone}"

@@ -66,16 +66,16 @@ class ComputeFilter(Filter):
 
 def _other_source(host_state: HostState) -> str:
     """The source that reported last: an operator sees reports come, and the host is down."""
-    others = {
+    names = {
         source.reported_at_s: name
         for name, source in host_state.record.sources.items()
         if name != COMPUTE
     }
-    if not others:
+    if not names:
         return ""
-    latest_s = max(others)
+    latest_s = max(names)
     ago_s = host_state.now_s - latest_s
-    return f"; source {others[latest_s]} reported {ago_s:.0f} s ago, which is no heartbeat"
+    return f"; source {names[latest_s]} reported {ago_s:.0f} s ago, which is no heartbeat"
 
 
 TRUST = "trust:trusted_host"
@@ -124,9 +124,9 @@ class TrustedFilter(Filter):
         return bool(_wanted(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, levels = _wanted(spec), self._trust.levels()
-        key = (TRUST, wanted, levels.number)
-        return hosts.derived(key, lambda host: _is(host, wanted, levels), "?")
+        level, levels = _wanted(spec), self._trust.levels()
+        key = (TRUST, level, levels.number)
+        return hosts.derived(key, lambda host: _is(host, level, levels), "?")
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return _is(host_state, _wanted(spec_obj), self._trust.levels())
@@ -140,8 +140,8 @@ def _wanted(spec: RequestSpec) -> str:
     return spec.flavor.extra_specs.get(TRUST, "")
 
 
-def _is(host: HostState, wanted: str, levels: TrustLevels) -> bool:
-    return not wanted or levels.of.get(host.nodename, UNKNOWN) == wanted
+def _is(host: HostState, level: str, levels: TrustLevels) -> bool:
+    return not level or levels.of.get(host.nodename, UNKNOWN) == level
 
 
 class MetricsFilterParameters(msgspec.Struct, frozen=True):

@@ -34,12 +34,12 @@ class ComputeCapabilitiesFilter(Filter):
         return bool(_requirements(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted = _requirements(spec)
-        if any(path[0] in host_attributes.CONSUMED for path, _, _ in wanted):
-            return _mask(hosts, wanted)
-        key = (type(self).__name__, wanted)
+        needs = _requirements(spec)
+        if any(path[0] in host_attributes.CONSUMED for path, _, _ in needs):
+            return _mask(hosts, needs)
+        key = (type(self).__name__, needs)
         return hosts.derived(
-            key, lambda host: _meets_all(host, wanted), "?", lambda all_: _mask(all_, wanted)
+            key, lambda host: _meets_all(host, needs), "?", lambda all_: _mask(all_, needs)
         )
 
     def reads(self, spec: RequestSpec) -> Hashable:
@@ -51,37 +51,37 @@ class ComputeCapabilitiesFilter(Filter):
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         for requirement in _requirements(spec):
             path, text, _ = requirement
-            found = _text(host_state, path)
-            if not _meets(found, requirement):
-                return f"{':'.join(path)} is {str(found)[:80]!r}, which does not meet {text!r}"
+            value = _text(host_state, path)
+            if not _meets(value, requirement):
+                return f"{':'.join(path)} is {str(value)[:80]!r}, which does not meet {text!r}"
         return super().reason(host_state, spec)
 
 
 def _requirements(spec: RequestSpec) -> tuple[Requirement, ...]:
-    found: list[Requirement] = []
+    requirements: list[Requirement] = []
     for key, text in spec.flavor.extra_specs.items():
         if key == MAXPHYSADDR:
-            found.append((("cpu_info", "maxphysaddr", "bits"), f">= {text}", True))
+            requirements.append((("cpu_info", "maxphysaddr", "bits"), f">= {text}", True))
             continue
         scope, *path = key.split(":")
         if not path:
-            found.append(((scope,), text, False))
+            requirements.append(((scope,), text, False))
         elif scope == SCOPE:
-            found.append((tuple(path), text, True))
-    return tuple(sorted(found))
+            requirements.append((tuple(path), text, True))
+    return tuple(sorted(requirements))
 
 
-def _meets_all(host: HostState, wanted: tuple[Requirement, ...]) -> bool:
-    return all(_meets(_text(host, requirement[0]), requirement) for requirement in wanted)
+def _meets_all(host: HostState, requirements: tuple[Requirement, ...]) -> bool:
+    return all(_meets(_text(host, requirement[0]), requirement) for requirement in requirements)
 
 
-def _mask(hosts: Hosts, wanted: tuple[Requirement, ...]) -> Mask:
+def _mask(hosts: Hosts, requirements: tuple[Requirement, ...]) -> Mask:
     """:func:`_meets_all` for all hosts; each distinct text is matched once."""
     mask = np.ones(len(hosts), bool)
-    for requirement in wanted:
-        found = _texts(hosts, requirement[0])
-        meets = {text: _meets(text, requirement) for text in set(found)}
-        mask &= np.fromiter(map(meets.__getitem__, found), bool, len(found))
+    for requirement in requirements:
+        texts = _texts(hosts, requirement[0])
+        meets = {text: _meets(text, requirement) for text in set(texts)}
+        mask &= np.fromiter(map(meets.__getitem__, texts), bool, len(texts))
     return mask
 
 
@@ -95,17 +95,17 @@ def _texts(hosts: Hosts, path: tuple[str, ...]) -> list[str | None]:
 
 
 def _text(host: HostState, path: tuple[str, ...]) -> str | None:
-    found = host_attributes.follow(host, path)
-    return None if found is None else str(found)
+    value = host_attributes.follow(host, path)
+    return None if value is None else str(value)
 
 
-def _meets(found: str | None, requirement: Requirement) -> bool:
+def _meets(value: str | None, requirement: Requirement) -> bool:
     path, text, scoped = requirement
-    if found is None:
+    if value is None:
         # Without the scope, a name that is no attribute concerns only hosts with such a statistic.
         return not scoped and path[0] not in host_attributes.ATTRIBUTES
     try:
-        return match(found, text)
+        return match(value, text)
     except ValueError:
         # A text where the operator needs a number: this host does not meet the requirement.
         return False

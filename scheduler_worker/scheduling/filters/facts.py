@@ -58,5 +58,5 @@ class AggregateFilter(FactFilter):
             (type(self), self.parameters, asked),
             lambda host: self.rejection(host, asked) is None,
             "?",
-            lambda all_: all_.by_aggregates().spread(lambda some: not self.refusal(some, asked)),
+            lambda all_: all_.by_aggregates().spread(lambda group: not self.refusal(group, asked)),
         )

@@ -109,7 +109,7 @@ def _predicates(text: Any) -> tuple[Predicate, ...]:
     """Parses comma-separated comparisons such as ``>=6.0,<9``."""
     if not text:
         return ()
-    found = []
+    predicates = []
     for item in str(text).split(","):
         matched = _PREDICATE.match(item)
         try:
@@ -120,43 +120,43 @@ def _predicates(text: Any) -> tuple[Predicate, ...]:
                 f"{item.strip()[:40]!r} is not a comparison such as '>=6.0'",
             ) from None
         assert matched is not None  # noqa: S101 - an unmatched item was refused above
-        found.append((matched[1], matched[2]))
-    return tuple(found)
+        predicates.append((matched[1], matched[2]))
+    return tuple(predicates)
 
 
-def _address_bits(wanted: Any) -> int | None:
-    if not wanted:
+def _address_bits(bits: Any) -> int | None:
+    if not bits:
         return None
     try:
-        return int(wanted)
+        return int(bits)
     except (TypeError, ValueError, OverflowError):
         raise RequestError(
             f"spec_obj.image.properties.{_BITS_PROPERTY}",
-            f"{str(wanted)[:40]!r} is not a number of bits",
+            f"{str(bits)[:40]!r} is not a number of bits",
         ) from None
 
 
-def _rejection(host: HostState, wanted: _Wanted) -> str | None:
+def _rejection(host: HostState, image: _Wanted) -> str | None:
     """Why a host does not suit the image; None when it does."""
-    if not wanted.names:
+    if not image.names:
         return None
-    if not any(each.issuperset(wanted.names) for each in _supported(host.supported_instances)):
-        return f"supports no instance of {', '.join(wanted.names)}"
-    if wanted.versions and host.hypervisor_version:
+    if not any(kind.issuperset(image.names) for kind in _supported(host.supported_instances)):
+        return f"supports no instance of {', '.join(image.names)}"
+    if image.versions and host.hypervisor_version:
         version = decode_version(host.hypervisor_version)
-        if not _meets(version, wanted.versions):
-            bounds = ",".join(sign + bound for sign, bound in wanted.versions)
+        if not _meets(version, image.versions):
+            bounds = ",".join(sign + bound for sign, bound in image.versions)
             return f"hypervisor version {version} does not meet {bounds}"
-    if wanted.address_bits:
+    if image.address_bits:
         bits = host_attributes.follow(host, ("cpu_info", "maxphysaddr", "bits"))
-        if not isinstance(bits, int) or bits < wanted.address_bits:
-            return f"has {bits} physical address bits, not {wanted.address_bits}"
+        if not isinstance(bits, int) or bits < image.address_bits:
+            return f"has {bits} physical address bits, not {image.address_bits}"
     return None
 
 
 def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:
-    found = Version(version)
-    return all(_OPERATORS[sign](found, Version(bound)) for sign, bound in predicates)
+    hypervisor = Version(version)
+    return all(_OPERATORS[sign](hypervisor, Version(bound)) for sign, bound in predicates)
 
 
 @lru_cache(maxsize=1024)

@@ -55,9 +55,8 @@ Operator = Callable[[Sequence[Value]], Value]
 
 def _compares(test: Callable[[Value, Value], bool]) -> Operator:
     def compare(values: Sequence[Value]) -> bool:
-        results = [
-            test(values[0], value) for value in values[1:]
-        ]  # all of them: each may have no order
+        # All are compared, whatever the first results are: some may have no order.
+        results = [test(values[0], value) for value in values[1:]]
         return bool(results) and all(results)
 
     return compare
@@ -120,9 +119,9 @@ def _call(query: Value, depth: int) -> Term:
     if operate is None:
         known = ", ".join(_OPERATORS)
         raise ValueError(f"has the operator {str(name)[:40]!r}; known are {known}")
-    terms = [_argument(each, depth - 1) for each in arguments]
+    terms = [_argument(argument, depth - 1) for argument in arguments]
 
-    return lambda host: operate([each for term in terms if (each := term(host)) is not None])
+    return lambda host: operate([value for term in terms if (value := term(host)) is not None])
 
 
 def _argument(argument: Value, depth: int) -> Term:

@@ -53,10 +53,10 @@ class NUMATopologyFilter(Filter):
         passed = np.empty(len(hosts), bool)
         kinds = zip(hosts.numa_topology.tolist(), devices, ratios, strict=True)
         for row, kind in enumerate(kinds):
-            found = known.get(kind)
-            if found is None:
-                found = known[kind] = _has_room(*kind, asked, threads=threads)
-            passed[row] = found
+            has_room = known.get(kind)
+            if has_room is None:
+                has_room = known[kind] = _has_room(*kind, asked, threads=threads)
+            passed[row] = has_room
         return passed
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -71,13 +71,13 @@ class NUMATopologyFilter(Filter):
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         if not spec.numa_topology:
             return {}
-        found = {
+        limits = {
             "cpu_allocation_ratio": host_state.cpu_allocation_ratio,
             "ram_allocation_ratio": host_state.ram_allocation_ratio,
         }
         if spec.network_metadata is not None:
-            found["network_metadata"] = msgspec.to_builtins(spec.network_metadata)
-        return {"numa_topology": found}
+            limits["network_metadata"] = msgspec.to_builtins(spec.network_metadata)
+        return {"numa_topology": limits}
 
     def _rejection_of(self, host: HostState, spec: RequestSpec) -> str | None:
         return _rejection(
@@ -160,7 +160,7 @@ class PciPassthroughFilter(Filter):
         for served, request in enumerate(requests, 1):
             if devices_for(requests[:served], free) is None:
                 kinds = (
-                    " ".join(f"{key}={value}" for key, value in some) for some in request.specs
+                    " ".join(f"{key}={value}" for key, value in pairs) for pairs in request.specs
                 )
                 return cut(f"has too few devices for {request.count} of {' or '.join(kinds)}", 200)
         return super().reason(host_state, spec)

@@ -99,13 +99,13 @@ def _sharing_rejection(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios | 
     """Why the cell cannot run on shared CPUs here; memory may be overcommitted with them."""
     if not cell.shares:
         return None
-    total, wanted = host.cpuset.bit_count(), len(cell.cpuset)
-    if wanted > total:
-        return f"needs {wanted} CPUs, there are {total}"
+    total, vcpus = host.cpuset.bit_count(), len(cell.cpuset)
+    if vcpus > total:
+        return f"needs {vcpus} CPUs, there are {total}"
     if ratios is None:
         return None
-    if host.cpu_usage + wanted > total * ratios.cpu:
-        return f"needs {wanted} CPUs, {host.cpu_usage} are used of {total} x {ratios.cpu:g}"
+    if host.cpu_usage + vcpus > total * ratios.cpu:
+        return f"needs {vcpus} CPUs, {host.cpu_usage} are used of {total} x {ratios.cpu:g}"
     if host.memory_usage + cell.memory > host.memory * ratios.ram:
         used = f"{host.memory_usage} are used of {host.memory} x {ratios.ram:g}"
         return f"needs {cell.memory} MiB, {used}"
@@ -136,9 +136,7 @@ def _candidates(host: NUMACell, pagesize: int | None) -> Sequence[NUMAPages]:
 
 def _page_text(pagesize: int | None) -> str:
     names = {SMALL_PAGES: " of the smallest size", LARGE_PAGES: " larger than the smallest"}
-    if pagesize and pagesize > 0:
-        return f" of {pagesize} KiB"
-    return names.get(pagesize or 0, "")
+    return f" of {pagesize} KiB" if pagesize and pagesize > 0 else names.get(pagesize or 0, "")
 
 
 def pinned(
@@ -193,7 +191,7 @@ def _with_reserved(cell: NUMACell, chosen: CPUs, count: int, *, whole_cores: boo
     """
     for core in cell.siblings or (cell.pcpuset,):
         free = core & cell.free_pcpus & ~chosen
-        some = first(count, free)
-        count -= some.bit_count()
-        chosen |= free if whole_cores and some else some
+        threads = first(count, free)
+        count -= threads.bit_count()
+        chosen |= free if whole_cores and threads else threads
     return None if count else chosen

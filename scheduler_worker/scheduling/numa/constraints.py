@@ -173,10 +173,10 @@ class _Asked:
             )
             for name in ("VCPU", "PCPU")
         }
-        found = [trait.get(HYPERTHREADING) for suffix, trait in traits.items() if _counts(suffix)]
+        values = [trait.get(HYPERTHREADING) for suffix, trait in traits.items() if _counts(suffix)]
         listed = properties.get("traits_required")
         by_image = isinstance(listed, (list, tuple)) and HYPERTHREADING in listed
-        self.hyperthreading = next(filter(None, found), "required" if by_image else None)
+        self.hyperthreading = next(filter(None, values), "required" if by_image else None)
         """``required``, ``forbidden`` or None."""
 
     @cached_property
@@ -375,13 +375,13 @@ def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
     if not cpus and not memory:
         return _equal_shares(asked, nodes)
     if not cpus or not memory:
-        missing, other = ("numa_mem", "numa_cpus") if cpus else ("numa_cpus", "numa_mem")
-        raise asked.wrong("numa_nodes", f"needs {missing} of each node, as {other} is given")
+        missing, present = ("numa_mem", "numa_cpus") if cpus else ("numa_cpus", "numa_mem")
+        raise asked.wrong("numa_nodes", f"needs {missing} of each node, as {present} is given")
     shares = [
-        (_cpus(asked, name, some), _number(asked, other, size, least=0))
-        for (name, some), (other, size) in zip(cpus, memory, strict=True)
+        (_cpus(asked, cpus_name, value), _number(asked, memory_name, size, least=0))
+        for (cpus_name, value), (memory_name, size) in zip(cpus, memory, strict=True)
     ]
-    placed = [cpu for some, _ in shares for cpu in some]
+    placed = [cpu for share, _ in shares for cpu in share]
     if len(placed) != len(asked.vcpus) or set(placed) != asked.vcpus:
         raise asked.wrong("numa_nodes", "needs every vCPU in numa_cpus of exactly one node")
     if sum(size for _, size in shares) != asked.memory_mb:
@@ -393,7 +393,7 @@ def _of_nodes(asked: _Asked, name: str, nodes: int) -> list[tuple[str, Any]]:
     """The name and value for each node; empty: no node has one."""
     listed = asked.image(name)
     named = [(f"{name}.{node}", asked.flavor(f"{name}.{node}")) for node in range(nodes)]
-    values = [(each, value) for each, value in named if value is not None]
+    values = [(key, value) for key, value in named if value is not None]
     if listed is not None:
         if not isinstance(listed, (list, tuple)):
             problem = f"has to be a list with an entry for each node, got {str(listed)[:40]!r}"
@@ -411,5 +411,5 @@ def _equal_shares(asked: _Asked, nodes: int) -> Sequence[Share]:
     if count % nodes or memory % nodes:
         problem = f"{nodes} cannot share {count} vCPUs and {memory} MiB evenly"
         raise asked.wrong("numa_nodes", problem)
-    each = count // nodes
-    return [(frozenset(range(at, at + each)), memory // nodes) for at in range(0, count, each)]
+    size = count // nodes
+    return [(frozenset(range(at, at + size)), memory // nodes) for at in range(0, count, size)]

@@ -47,12 +47,12 @@ class Matching:
 
     def settled(self, owners: Owners, item: int, place: int) -> Owners | None:
         """The owners with the item at this place, where only items after it move; None: no way."""
-        other = owners.get(place)
-        if other == item:
+        owner = owners.get(place)
+        if owner == item:
             return owners
         moved = {at: owner for at, owner in owners.items() if owner != item} | {place: item}
         # An augmenting path (Kuhn): who had the place moves on, if that is possible.
-        if other is None or self._placed(moved, other, item, {place}):
+        if owner is None or self._placed(moved, owner, item, {place}):
             return moved
         return None
 
@@ -66,10 +66,10 @@ class Matching:
                 owners[place] = item
                 return True
         for place in self._places:
-            other = owners.get(place, settled)
-            if other > settled and place not in tried and self._fits(item, place):
+            owner = owners.get(place, settled)
+            if owner > settled and place not in tried and self._fits(item, place):
                 tried.add(place)
-                if self._placed(owners, other, settled, tried):
+                if self._placed(owners, owner, settled, tried):
                     owners[place] = item
                     return True
         return False
@@ -104,8 +104,8 @@ class Near:
         if not all(places & chosen for places in self._networks):
             return _NO_NETWORKS
         cells = [cell for place, cell in enumerate(self._cells) if chosen >> place & 1]
-        found = devices_for(self._devices, self._pools, cells, self._cells)
-        return _NO_DEVICES if found is None else found
+        devices = devices_for(self._devices, self._pools, cells, self._cells)
+        return _NO_DEVICES if devices is None else devices
 
     def problem(self, chosen: Places, missing: int) -> str | None:
         """Why the set will not do, whichever ``missing`` cells are chosen besides; None: it may."""
@@ -169,14 +169,14 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
 
     def exceeds(self, chosen: Places, missing: int) -> bool:
         """Whether the set has too few of them, with any ``missing`` cells besides."""
-        found = self.anywhere
+        most = self.anywhere
         for count, place in self.near:
             if chosen >> place & 1:
-                found += count
+                most += count
             elif missing:
                 missing -= 1
-                found += count
-        return found < self.count
+                most += count
+        return most < self.count
 
 
 def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACell]) -> list[Places]:
@@ -194,7 +194,7 @@ def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACel
         )
 
     names = [*network.physnets, *([None] if network.tunneled else [])]
-    return [found for found in map(places, names) if found]
+    return [mask for mask in map(places, names) if mask]
 
 
 MOST_IN_VAIN = 80
@@ -250,7 +250,7 @@ class Fitted(msgspec.Struct, frozen=True):
 def fit(
     host: NUMATopology,
     pools: PCIPools,
-    wanted: Wanted,
+    request: Wanted,
     ratios: Ratios | None,
     *,
     packs: bool = False,
@@ -260,18 +260,18 @@ def fit(
     Without ``ratios`` shared CPUs and memory are not limited. ``packs`` prefers the fullest cells
     to the emptiest.
     """
-    if len(host.cells) < len(wanted.topology.cells):
-        return f"has {len(host.cells)} NUMA cells, the instance {len(wanted.topology.cells)}"
-    return _Search(host, pools, wanted, ratios, packs=packs).result()
+    if len(host.cells) < len(request.topology.cells):
+        return f"has {len(host.cells)} NUMA cells, the instance {len(request.topology.cells)}"
+    return _Search(host, pools, request, ratios, packs=packs).result()
 
 
-def fits(host: NUMATopology, pools: PCIPools, wanted: Wanted, ratios: Ratios | None) -> bool:
+def fits(host: NUMATopology, pools: PCIPools, request: Wanted, ratios: Ratios | None) -> bool:
     """Whether :func:`fit` finds room; most requests have cells alike, which are only counted."""
-    if wanted.alike is None:
-        return isinstance(fit(host, pools, wanted, ratios), Fitted)
-    missing, cell, reserved = wanted.alike
-    for each in host.cells:
-        if has_room(each, cell, reserved, ratios):
+    if request.alike is None:
+        return isinstance(fit(host, pools, request, ratios), Fitted)
+    missing, cell, reserved = request.alike
+    for host_cell in host.cells:
+        if has_room(host_cell, cell, reserved, ratios):
             missing -= 1
             if not missing:
                 return True
@@ -288,16 +288,16 @@ class _Search:
         self,
         host: NUMATopology,
         pools: PCIPools,
-        wanted: Wanted,
+        request: Wanted,
         ratios: Ratios | None,
         *,
         packs: bool,
     ) -> None:
-        self._wanted = wanted
+        self._request = request
         self._pools = pools
         self._ratios = ratios
-        self._count = len(wanted.topology.cells)
-        self._cells = ordered(host, pools, wanted, packs=packs)
+        self._count = len(request.topology.cells)
+        self._cells = ordered(host, pools, request, packs=packs)
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
         self._rejection = ""
 
@@ -316,16 +316,16 @@ class _Search:
 
     @cached_property
     def _near(self) -> Near:
-        return Near(self._wanted.network, self._wanted.devices, self._pools, self._cells)
+        return Near(self._request.network, self._request.devices, self._pools, self._cells)
 
     def _pair(self, at: int, place: int) -> NUMAUse | str:
-        kind = self._wanted.kinds[at]
-        found = self._pairs.get((kind, place))
-        if found is None:
-            cell, reserved = self._wanted.topology.cells[kind], self._wanted.reserved(kind)
-            found = fit_cell(self._cells[place], cell, reserved, self._ratios)
-            self._pairs[kind, place] = found
-        return found
+        kind = self._request.kinds[at]
+        use = self._pairs.get((kind, place))
+        if use is None:
+            cell, reserved = self._request.topology.cells[kind], self._request.reserved(kind)
+            use = fit_cell(self._cells[place], cell, reserved, self._ratios)
+            self._pairs[kind, place] = use
+        return use
 
     def _fits(self, at: int, place: int) -> bool:
         return not isinstance(self._pair(at, place), str)
@@ -333,7 +333,7 @@ class _Search:
     def _misfit(self) -> str:
         """Why a cell of the instance finds no host cell: the last pair that does not fit."""
         pairs = self._pairs.items()
-        tried = [(place, found) for (_, place), found in pairs if isinstance(found, str)]
+        tried = [(place, why) for (_, place), why in pairs if isinstance(why, str)]
         place, rejection = tried[-1]
         return f"NUMA cell {self._cells[place].id} {rejection}"
 
@@ -347,17 +347,17 @@ class _Search:
         self._weights = self._weights_of_kinds()
         if not self._may_do(0, self._count):
             return self._rejection
-        found = self._complete((), 0, 0, owners)
-        if found is None and self._in_vain >= MOST_IN_VAIN:
+        fitted = self._complete((), 0, 0, owners)
+        if fitted is None and self._in_vain >= MOST_IN_VAIN:
             return f"{self._rejection}, and the search gave up after {MOST_IN_VAIN} choices in vain"
-        return found or self._rejection
+        return fitted or self._rejection
 
     def _weights_of_kinds(self) -> list[int]:
         """A number for each host cell, equal for cells that make no difference to the instance.
 
         The sum of those in use says how many of each are.
         """
-        kinds = sorted(set(self._wanted.kinds))
+        kinds = sorted(set(self._request.kinds))
         places = range(len(self._cells))
         rows = [tuple(self._fits(kind, place) for kind in kinds) for place in places]
         self._near.usable = sum(1 << place for place in places if any(rows[place]))
@@ -384,9 +384,9 @@ class _Search:
             settled = self._matching.settled(owners, at, place)
             after = used | 1 << place
             if settled is not None and self._may_do(after, self._count - at - 1):
-                found = self._complete((*chosen, place), after, state + weight, settled)
-                if found is not None or self._in_vain >= MOST_IN_VAIN:
-                    return found
+                fitted = self._complete((*chosen, place), after, state + weight, settled)
+                if fitted is not None or self._in_vain >= MOST_IN_VAIN:
+                    return fitted
                 self._in_vain += 1
             self._dead.add(state + weight)
         return None
@@ -399,7 +399,7 @@ class _Search:
     def _agreed(self, chosen: Sequence[int]) -> Fitted | None:
         """The arrangement, if networks and devices are near; else None."""
         devices: PCIPools | str = ()
-        if self._wanted.network or self._wanted.devices:
+        if self._request.network or self._request.devices:
             devices = self._near.taken(sum(1 << place for place in chosen))
         if isinstance(devices, str):
             self._rejection = devices
@@ -409,18 +409,18 @@ class _Search:
 
 
 def ordered(
-    host: NUMATopology, pools: PCIPools, wanted: Wanted, *, packs: bool
+    host: NUMATopology, pools: PCIPools, request: Wanted, *, packs: bool
 ) -> Sequence[NUMACell]:
     """Host cells, best first: by PCI devices (the most for an instance that wants some, else the
     fewest), then by CPUs, then by memory. In the host's order when all are needed.
     """
-    if len(host.cells) == len(wanted.topology.cells):
+    if len(host.cells) == len(request.topology.cells):
         return host.cells
-    pins = next((cell.pins for cell in wanted.topology.cells if cell.cpu_policy), False)
+    pins = next((cell.pins for cell in request.topology.cells if cell.cpu_policy), False)
     sign = -1 if packs else 1
     devices: dict[int | None, int] = {}
     for pool in pools:
-        count = -pool.count if wanted.devices else pool.count
+        count = -pool.count if request.devices else pool.count
         devices[pool.numa_node] = devices.get(pool.numa_node, 0) + count
 
     def rank(cell: NUMACell) -> tuple[int, int, int]:

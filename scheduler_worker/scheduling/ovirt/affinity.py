@@ -54,8 +54,8 @@ def _server_group(group: InstanceGroup | None) -> AffinityGroup | None:
 
 def _members(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Values:
     """How many other members are on each host or have a reservation there."""
-    others = [vm for vm in group.vms if vm != spec.instance_uuid]
-    counts = hosts.count_instances(others)
+    members = [vm for vm in group.vms if vm != spec.instance_uuid]
+    counts = hosts.count_instances(members)
     if group.hosts and group.hosts_rule == "disabled":
         # Of a server group the caller names hosts too, perhaps before they report its members.
         counts = np.maximum(counts, hosts.rows_of(group.hosts))
@@ -87,10 +87,10 @@ def _breaks_hosts(hosts: Hosts, group: AffinityGroup) -> Mask:
 
 
 def _none_broken(hosts: Hosts, broken: Iterable[Mask]) -> Mask:
-    mask = np.ones(len(hosts), bool)
-    for each in broken:
-        mask &= ~each
-    return mask
+    intact = np.ones(len(hosts), bool)
+    for mask in broken:
+        intact &= ~mask
+    return intact
 
 
 class VmAffinityFilter(Filter):
@@ -162,10 +162,10 @@ def _broken_keys(groups: Iterable[tuple[AffinityGroup, Mask]], count: int) -> li
     Compared like words in a dictionary: the host that breaks the more important group is worse.
     """
     broken: list[list[float]] = [[] for _ in range(count)]
-    for group, mask in sorted(groups, key=lambda each: -each[0].priority):
+    for group, mask in sorted(groups, key=lambda pair: -pair[0].priority):
         for row in np.flatnonzero(mask):
             broken[row].append(group.priority)
-    return [tuple(each) for each in broken]
+    return [tuple(priorities) for priorities in broken]
 
 
 class VmAffinityWeight(Weigher):
@@ -186,7 +186,8 @@ class VmAffinityWeight(Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         groups = vm_groups(spec)
-        broken = _broken_keys(((each, _breaks(hosts, spec, each)) for each in groups), len(hosts))
+        breaks = ((group, _breaks(hosts, spec, group)) for group in groups)
+        broken = _broken_keys(breaks, len(hosts))
         bound, members = np.zeros(len(hosts)), np.zeros(len(hosts))
         for group in groups:
             if group.vms_rule == "positive":

@@ -31,20 +31,21 @@ from scheduler_worker.scheduling.plugin import Balance
 def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
     """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
     empty = [host for host in hosts if _is_empty(host)]
-    resting = [host for host in hosts if _was_put(host, "maintenance") and not _is_excluded(host)]
-    healthy = [each for each in resting if each.power.is_healthy]
+    put = [host for host in hosts if _was_put(host, "maintenance")]
+    resting = [host for host in put if not host.power.is_excluded]
+    healthy = [host for host in resting if host.power.is_healthy]
     why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
     if len(empty) < reserve:
         off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
-        found = (each for each in resting + off if each.state != "disabled")
-        return next((PowerAction(host=each.name, to="up", reason=why) for each in found), None)
+        ready = (host for host in resting + off if host.state != "disabled")
+        return next((PowerAction(host=host.name, to="up", reason=why) for host in ready), None)
     if healthy and (len(empty) == reserve or len(healthy) > 1):
         why += f", {len(healthy)} more are in maintenance"
         return PowerAction(host=healthy[0].name, to="down", reason=why)
     if len(empty) == reserve:
         return None
-    found = (each for each in empty if _may_rest(each))
-    return next((PowerAction(host=each.name, to="maintenance", reason=why) for each in found), None)
+    idle = (host for host in empty if _may_rest(host))
+    return next((PowerAction(host=host.name, to="maintenance", reason=why) for host in idle), None)
 
 
 def _is_empty(host: HostLoad) -> bool:
@@ -53,10 +54,6 @@ def _is_empty(host: HostLoad) -> bool:
 
 def _was_put(host: HostLoad, state: str) -> bool:
     return host.power.state == state and bool(host.power.by_policy)
-
-
-def _is_excluded(host: HostLoad) -> bool:
-    return host.power.is_excluded
 
 
 def _may_rest(host: HostLoad) -> bool:
@@ -96,11 +93,11 @@ class _StagedBalance(Balance):
             why = "fewer than two hosts are up and take part in no migration"
             return BalancePlan(nothing_because=why, memory=memory, power=power)
         stages = self.stages(hosts, now_s)
-        found = Proposals(migrations(stages, self.room, memory.moves.keys()))
+        proposals = Proposals(migrations(stages, self.room, memory.moves.keys()))
         return BalancePlan(
-            migrations=found,
+            migrations=proposals,
             power=power,
-            nothing_because="" if found else why_nothing(stages),
+            nothing_because="" if proposals else why_nothing(stages),
             memory=memory,
         )
 

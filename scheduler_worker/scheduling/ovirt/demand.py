@@ -58,8 +58,8 @@ def _counted(names: Iterable[str]) -> Counts:
 
 def real_mb(spec: RequestSpec) -> int:
     """The memory that it takes in any case, without huge pages."""
-    given = spec.machine.static_overhead_mb
-    static = static_overhead_mb(spec.flavor.memory_mb) if given is None else given
+    overhead = spec.machine.static_overhead_mb
+    static = static_overhead_mb(spec.flavor.memory_mb) if overhead is None else overhead
     return static + (0 if hugepage_kb(spec) else spec.flavor.memory_mb)
 
 
@@ -80,10 +80,10 @@ def is_exclusive(spec: RequestSpec) -> bool:
 def load_percent(spec: RequestSpec) -> float:
     """The load that it brings to the host that runs it."""
     vm = spec.machine
-    each = VCPU_LOAD_PERCENT
+    percent = VCPU_LOAD_PERCENT
     if vm.run_on is not None and vm.cpu_percent is not None:
-        each = vm.cpu_percent
-    return each * spec.flavor.vcpus
+        percent = vm.cpu_percent
+    return percent * spec.flavor.vcpus
 
 
 def is_there(hosts: Hosts, spec: RequestSpec) -> Mask:

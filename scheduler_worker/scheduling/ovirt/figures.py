@@ -144,8 +144,8 @@ _nova_load = _reported("load less VMs", _load_less_vms)
 def schedulable_mb(hosts: Hosts) -> Values:
     """The memory that may still be given to VMs, less that of pending ones."""
     # One derived column for all that is reported: the less columns, the quicker the decision.
-    left: Values = np.maximum(0.0, _idle_mb(hosts) + _left_mb(hosts))
-    return left
+    room: Values = np.maximum(0.0, _idle_mb(hosts) + _left_mb(hosts))
+    return room
 
 
 def schedulable_mb_of(host: HostState) -> float:
@@ -174,8 +174,8 @@ def pending_vms(of: Hosts | HostState) -> Any:
 
 def pending_real_mb(hosts: Hosts) -> Values:
     """What pending VMs take in any case."""
-    found: Values = pending_mb(hosts) * _TABLES + formulas.EMULATOR_MB * pending_vms(hosts)
-    return found
+    taken: Values = pending_mb(hosts) * _TABLES + formulas.EMULATOR_MB * pending_vms(hosts)
+    return taken
 
 
 def pending_real_mb_of(host: HostState) -> float:

@@ -27,8 +27,8 @@ def schedulable_mb(
 
 def less_pending(schedulable: Any, pending_mb: Any) -> Values:
     """The schedulable memory less that of pending VMs; never negative."""
-    left: Values = np.maximum(0.0, schedulable - pending_mb)
-    return left
+    rest: Values = np.maximum(0.0, schedulable - pending_mb)
+    return rest
 
 
 def static_overhead_mb(memory_mb: Any) -> Any:
@@ -49,8 +49,8 @@ def fits_physically(
     ``pending_mb`` is what pending VMs really take, ``new_pages_mb`` the huge pages that would have
     to be made.
     """
-    left = free_mb - pending_mb - new_pages_mb
-    fits: Mask = (left >= 0) & (left + swap_free_mb >= needed_mb)
+    rest = free_mb - pending_mb - new_pages_mb
+    fits: Mask = (rest >= 0) & (rest + swap_free_mb >= needed_mb)
     return fits
 
 
@@ -73,8 +73,8 @@ def swap_is_low(
 
 def rounded(values: Values) -> Values:
     """Rounded to integers, halves up."""
-    found: Values = values + 0.5
-    return np.floor(found, out=found)
+    shifted: Values = values + 0.5
+    return np.floor(shifted, out=shifted)
 
 
 def rescaled(scores: Values, low: float, high: float) -> Values:
@@ -83,13 +83,13 @@ def rescaled(scores: Values, low: float, high: float) -> Values:
     All are 1 where both ends are equal. NaN becomes the worst.
     """
     if low == high:
-        found = np.ones(len(scores))
+        scaled = np.ones(len(scores))
     else:
-        found = 1.0 + rounded((scores - low) * ((MAX_WEIGHT - 1) / (high - low)))
+        scaled = 1.0 + rounded((scores - low) * ((MAX_WEIGHT - 1) / (high - low)))
     unknown = np.isnan(scores)
     if unknown.any():
-        found[unknown] = MAX_WEIGHT
-    return found
+        scaled[unknown] = MAX_WEIGHT
+    return scaled
 
 
 def cpu_score(load: Values, cpus: Values, over_ratio: Mask | None = None) -> Values:
@@ -114,8 +114,8 @@ def cpu_score_of(load: float, cpus: float, over_ratio: object = None) -> float:
 
 def even_memory_score(free: Values, need: Values | float, best: float) -> Values:
     """The less memory would be left compared with the emptiest host, the higher."""
-    left = free - (need + 1.0)
-    return MAX_WEIGHT - rounded(left * (MAX_WEIGHT - 1) / max(best - 1.0, 1.0))
+    rest = free - (need + 1.0)
+    return MAX_WEIGHT - rounded(rest * (MAX_WEIGHT - 1) / max(best - 1.0, 1.0))
 
 
 def packed_memory_score(
@@ -123,12 +123,12 @@ def packed_memory_score(
 ) -> Values:
     """The more memory would be left the higher; below ``low_mb`` as if far above ``high_mb``."""
     top = max(1.1 * best, 1.0)
-    left = free - need
+    rest = free - need
     if low_mb is not None:
         high = np.inf if high_mb is None else high_mb
-        left = np.where(left < low_mb, np.minimum(top, high + (low_mb - left)), left)
-    found: Values = np.trunc(left / top * (MAX_WEIGHT - 1)) + 1.0
-    return found
+        rest = np.where(rest < low_mb, np.minimum(top, high + (low_mb - rest)), rest)
+    scores: Values = np.trunc(rest / top * (MAX_WEIGHT - 1)) + 1.0
+    return scores
 
 
 def better_ranks(keys: list[Any]) -> Values:

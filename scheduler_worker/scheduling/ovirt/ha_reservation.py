@@ -30,11 +30,11 @@ def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
     The largest VM takes the host with most memory first, and so on. A host without statistics
     counts as idle: a failure is no time to leave it out.
     """
-    hosts = [each for each in cluster.hosts if each.state != "down"]
+    hosts = [host for host in cluster.hosts if host.state != "down"]
     rooms = sorted(
-        _Room(-each.free_mb, number, (each.load or 0.0) - OVERLOAD_PERCENT * each.shared_cpus)
-        for number, each in enumerate(hosts)
-        if each.state == "up"
+        _Room(-host.free_mb, number, (host.load or 0.0) - OVERLOAD_PERCENT * host.shared_cpus)
+        for number, host in enumerate(hosts)
+        if host.state == "up"
     )
     return [
         host.name for number, host in enumerate(hosts) if not _is_protected(host, number, rooms)
@@ -45,8 +45,8 @@ def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
     vms = [vm for vm in host.vms if vm.highly_available]
     if not vms:
         return True
-    left = _Rooms(rooms)
-    return all(_placed(vm, number, left) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
+    remaining = _Rooms(rooms)
+    return all(_placed(vm, number, remaining) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
 
 
 class _Rooms:

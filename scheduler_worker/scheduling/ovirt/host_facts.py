@@ -123,8 +123,8 @@ class MediatedDevicesFilter(Filter):
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         free = _free_mediated_devices(host_state)
-        wanted = Counter(spec_obj.machine.mediated_devices)
-        return all(free[kind] >= count for kind, count in wanted.items())
+        needed = Counter(spec_obj.machine.mediated_devices)
+        return all(free[kind] >= count for kind, count in needed.items())
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         free = dict(_free_mediated_devices(host_state))
@@ -246,7 +246,7 @@ def _lacks(
     attached = virt.networks
     if attached is None:
         attached = tuple(HostNetwork(name=name, has_address=True) for name in host.record.networks)
-    networks = {each.name: each for each in attached}
+    networks = {network.name: network for network in attached}
     functions = Counter(
         {name: network.free_virtual_functions for name, network in networks.items()}
     )

@@ -111,9 +111,9 @@ class EngineSparesFilter(Filter):
         could = figures.of_facts(hosts, "engine spare", _could_be_spare) & (engine_mb == 0)
         could &= hosts.taking_vms(self.parameters.service_down_time_s)
         overhead = figures.of_facts(hosts, "overhead", lambda virt: virt.guest_overhead_mb, "f8")
-        left = figures.schedulable_mb(hosts) - engine_mb.max() - overhead
-        spare = could & (left >= 0)
-        beside = left - spec.flavor.memory_mb - overhead >= 0
+        room_mb = figures.schedulable_mb(hosts) - engine_mb.max() - overhead
+        spare = could & (room_mb >= 0)
+        beside = room_mb - spec.flavor.memory_mb - overhead >= 0
         if int(spare.sum()) > int(self.parameters.HeSparesCount):
             return np.ones(len(hosts), bool)
         kept: Mask = ~spare | beside

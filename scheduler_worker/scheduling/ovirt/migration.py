@@ -149,10 +149,8 @@ _SYSTEM = re.compile(r"\s*(?P<family>\S.*?)\s+-\s+(?P<major>\d+)(?:\.\d+)*\s*(?:
 
 def system_of(text: str | None) -> System | None:
     """The system that a host reports as ``NAME - VERSION - RELEASE``; None: unreadable."""
-    found = _SYSTEM.match(text or "")
-    if found is None:
-        return None
-    return System(found["family"], int(found["major"]))
+    match = _SYSTEM.match(text or "")
+    return System(match["family"], int(match["major"])) if match else None
 
 
 def _systems(hosts: Hosts) -> Values:
@@ -200,14 +198,14 @@ class UpgradeWeight(Weigher):
         return None  # scores depend on the other hosts
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        systems = [each for (each,) in _systems(hosts)]
+        systems = [system for (system,) in _systems(hosts)]
         known = [system for system in systems if system is not None]
         if spec.machine.run_on is not None:
             source = _source(hosts, spec)
             baseline = None if source is None else _systems(source)[0][0]
         else:
-            families = {each.family for each in known}
-            baseline = max(known, key=lambda each: each.major) if len(families) == 1 else None
+            families = {system.family for system in known}
+            baseline = max(known, key=lambda system: system.major) if len(families) == 1 else None
         if baseline is None:
             return np.zeros(len(hosts))
         starts = spec.machine.run_on is None

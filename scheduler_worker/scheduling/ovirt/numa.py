@@ -79,12 +79,12 @@ def carries(
     Virtual nodes without pinning may go anywhere. If CPUs are pinned, a host node must have one
     of them.
     """
-    left = {
+    rooms = {
         host_node.index: _room(host_node, size_kb)
         for host_node in host_nodes
         if not pinned_cpus or pinned_cpus & set(host_node.cpus)
     }
-    return _Search(nodes, left).place(0)
+    return _Search(nodes, rooms).place(0)
 
 
 class _Search:
@@ -94,34 +94,34 @@ class _Search:
     that the same virtual nodes are pinned to.
     """
 
-    def __init__(self, nodes: Sequence[VirtualNumaNode], left: dict[int, float]) -> None:
+    def __init__(self, nodes: Sequence[VirtualNumaNode], rooms: dict[int, float]) -> None:
         self._nodes = sorted(nodes, key=lambda node: -node.memory_mb)
-        self._left = left
+        self._rooms = rooms
         sets = {node.host_nodes for node in nodes}
-        self._kinds = {index: tuple(index in some for some in sets) for index in left}
+        self._kinds = {index: tuple(index in host_nodes for host_nodes in sets) for index in rooms}
         self._tried: set[Hashable] = set()
 
     def place(self, step: int) -> bool | None:
         """Whether the nodes from this one on have room; None: too much was tried."""
         if step == len(self._nodes):
             return True
-        node, left = self._nodes[step], self._left
-        state = step, tuple(sorted((self._kinds[index], room) for index, room in left.items()))
+        node, rooms = self._nodes[step], self._rooms
+        state = step, tuple(sorted((self._kinds[index], room) for index, room in rooms.items()))
         if state in self._tried or not self._has_room(self._nodes[step:]):
             return False
         self._tried.add(state)
-        for index in node.host_nodes or tuple(left):
-            if left.get(index, -1.0) >= node.memory_mb:
-                left[index] -= node.memory_mb
-                found = self.place(step + 1) if len(self._tried) < MOST_TRIED else None
-                if found is not False:
-                    return found
-                left[index] += node.memory_mb
+        for index in node.host_nodes or tuple(rooms):
+            if rooms.get(index, -1.0) >= node.memory_mb:
+                rooms[index] -= node.memory_mb
+                fits = self.place(step + 1) if len(self._tried) < MOST_TRIED else None
+                if fits is not False:
+                    return fits
+                rooms[index] += node.memory_mb
         return False
 
     def _has_room(self, nodes: Sequence[VirtualNumaNode]) -> bool:
         """Whether there may be room: by the sum of memory, and by the smallest node."""
-        least, rooms = nodes[-1].memory_mb, self._left.values()
+        least, rooms = nodes[-1].memory_mb, self._rooms.values()
         if sum(node.memory_mb for node in nodes) > sum(rooms):
             return False
         return not least or len(nodes) <= sum(room // least for room in rooms)

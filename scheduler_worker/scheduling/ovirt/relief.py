@@ -102,26 +102,24 @@ def over(
     hosts: Iterable[HostLoad], percent: float, clock: BoundsClock, ratio: float = 0.0
 ) -> list[SourceHost]:
     """The hosts with too much load, or too many vCPUs for each CPU; the busiest first."""
-    found = []
+    sources = []
     for host in hosts:
-        load = host.load_percent
+        load, why = host.load_percent, ""
         if load is not None and load >= percent and clock.has_run(host) and host.num_vms:
-            found.append(
-                SourceHost(host, f"has a load of {load} %, {percent:g} % and more is too much")
-            )
+            why = f"has a load of {load} %, {percent:g} % and more is too much"
         elif ratio and host.shared_cpus and host.shared_vcpus / host.shared_cpus >= ratio:
-            each = host.shared_vcpus / host.shared_cpus
-            found.append(
-                SourceHost(host, f"has {each:.2g} vCPUs for each CPU, {ratio:g} are allowed")
-            )
-    return sorted(found, key=lambda source: -(source.host.load_percent or 0))
+            density = host.shared_vcpus / host.shared_cpus
+            why = f"has {density:.2g} vCPUs for each CPU, {ratio:g} are allowed"
+        if why:
+            sources.append(SourceHost(host, why))
+    return sorted(sources, key=lambda source: -(source.host.load_percent or 0))
 
 
 def under(
     hosts: Iterable[HostLoad], percent: float, clock: BoundsClock, *, vms: int
 ) -> list[tuple[HostLoad, int]]:
     """The hosts with little load and at least so many VMs, with the load; the idlest first."""
-    found = [
+    idle = [
         (host, load)
         for host in hosts
         if (load := host.load_percent) is not None
@@ -129,7 +127,7 @@ def under(
         and clock.is_off_or_has_run(host)
         and host.num_vms >= vms
     ]
-    return sorted(found, key=lambda each: each[1])
+    return sorted(idle, key=lambda pair: pair[1])
 
 
 def migrations(
@@ -143,12 +141,12 @@ def migrations(
         destinations = Destinations(hosts, room)
         for source, why, empties in sources:
             movable = [vm for vm in source.vms if vm.can_move and vm.id not in resting]
-            for vm in sorted(movable, key=lambda each: each.load):
-                if found := destinations.with_room_for(vm, source.name):
+            for vm in sorted(movable, key=lambda vm: vm.load):
+                if names := destinations.with_room_for(vm, source.name):
                     yield Migration(
                         vm=vm.id,
                         source=source.name,
-                        destinations=found,
+                        destinations=names,
                         reason=f"{source.name} {why}",
                         empties=empties,
                     )
@@ -159,14 +157,14 @@ def why_nothing(stages: Iterable[Stage]) -> str:
     stages = [stage for stage in stages if stage.sources]
     if not stages:
         return "no host has to give up VMs"
-    found = [source for stage in stages for source in stage.sources]
+    sources = [source for stage in stages for source in stage.sources]
     if not any(stage.destinations for stage in stages):
-        return f"no host is ready to take VMs ({reasons(found)})"
-    names = listed(list(dict.fromkeys(source.host.name for source in found)))
-    return f"no VM of {names} may move to a host that has room for it ({reasons(found)})"
+        return f"no host is ready to take VMs ({reasons(sources)})"
+    names = listed(list(dict.fromkeys(source.host.name for source in sources)))
+    return f"no VM of {names} may move to a host that has room for it ({reasons(sources)})"
 
 
 def reasons(sources: Iterable[SourceHost]) -> str:
     """Why hosts are to give up VMs, the first ones of many."""
-    each = dict.fromkeys(f"{source.host.name} {source.why}" for source in sources)
-    return listed(list(each), between="; ")
+    clauses = dict.fromkeys(f"{source.host.name} {source.why}" for source in sources)
+    return listed(list(clauses), between="; ")

@@ -59,9 +59,9 @@ class MemoryFilter(Filter):
         free = figures.free_mb_of(host_state.record)
         if free is None:
             return False
-        left = free - figures.pending_real_mb_of(host_state)
+        available = free - figures.pending_real_mb_of(host_state)
         swap = figures.facts_of(host_state).swap_free_mb or 0
-        fits = left >= 0 and left + swap >= demand.real_mb(spec_obj)
+        fits = available >= 0 and available + swap >= demand.real_mb(spec_obj)
         return fits and demand.total_mb(spec_obj) <= figures.schedulable_mb_of(host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -183,12 +183,12 @@ class CpuFilter(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         there, vcpus = demand.is_there(hosts, spec), spec.flavor.vcpus
         largest = np.maximum(figures.largest_shared(hosts), _largest_pending(hosts))
-        left = figures.cores(hosts) - _exclusive(hosts)
+        free_cores = figures.cores(hosts) - _exclusive(hosts)
         if demand.is_exclusive(spec):
-            left = left - np.where(there, 0, vcpus)
+            free_cores = free_cores - np.where(there, 0, vcpus)
         else:
             largest = np.maximum(largest, vcpus)
-        enough: Mask = left >= largest
+        enough: Mask = free_cores >= largest
         return enough
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -210,8 +210,8 @@ class CpuFilter(Filter):
 
 def _exclusive(hosts: Hosts) -> Values:
     """CPUs that running and pending VMs have for themselves."""
-    found: Values = figures.exclusive_cpus(hosts) + hosts.exclusive_vcpus
-    return found
+    cpus: Values = figures.exclusive_cpus(hosts) + hosts.exclusive_vcpus
+    return cpus
 
 
 def _largest_pending(hosts: Hosts) -> Values:
@@ -355,8 +355,8 @@ class CpuPinningFilter(Filter):
         return vm.pinning, vm.pinned_cpus, spec.flavor.vcpus, vm.run_on
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        found = (_can_pin(host, spec) for host in hosts.states())
-        return np.fromiter(found, bool, len(hosts)) | demand.is_there(hosts, spec)
+        answers = (_can_pin(host, spec) for host in hosts.states())
+        return np.fromiter(answers, bool, len(hosts)) | demand.is_there(hosts, spec)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         taken = sorted(figures.facts_of(host_state).exclusive_cpus)

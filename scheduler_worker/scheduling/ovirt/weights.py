@@ -236,8 +236,8 @@ class HaReservationWeight(Weigher):
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         if not high:
             return np.zeros(len(raw))
-        found: Values = np.ceil(100.0 * raw / high / int(self.parameters.ScaleDown))
-        return found
+        scores: Values = np.ceil(100.0 * raw / high / int(self.parameters.ScaleDown))
+        return scores
 
 
 class HighPerformanceWeight(Weigher):
@@ -269,27 +269,27 @@ class HighPerformanceWeight(Weigher):
             return figures.of_facts(
                 hosts, ("spread", vcpus), lambda virt: _spread(virt, vcpus), "f8"
             )
-        wanted = demand.topology(spec)
-        fits = figures.of_facts(hosts, ("wide", wanted), lambda virt: _holds(virt, wanted))
+        topology = demand.topology(spec)
+        fits = figures.of_facts(hosts, ("wide", topology), lambda virt: _holds(virt, topology))
         return np.where(fits, 1.0, _WORST)
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         return formulas.rescaled(raw, low, high)
 
 
-def _each(virt: VirtHost) -> tuple[int, int, int]:
+def _topology(virt: VirtHost) -> tuple[int, int, int]:
     """Sockets, cores for each socket and threads for each core; 0 where unknown."""
     sockets, cores, threads = virt.sockets or 0, virt.cores or 0, virt.threads or 0
     return sockets, cores // max(1, sockets), threads // max(1, cores)
 
 
-def _holds(virt: VirtHost, wanted: tuple[int, int, int]) -> bool:
-    return all(has >= asked for has, asked in zip(_each(virt), wanted, strict=True))
+def _holds(virt: VirtHost, topology: tuple[int, int, int]) -> bool:
+    return all(has >= asked for has, asked in zip(_topology(virt), topology, strict=True))
 
 
 def _spread(virt: VirtHost, vcpus: int) -> float:
     """A thousand for each socket on which so many CPUs are, and one for each core."""
-    _, cores, threads = _each(virt)
+    _, cores, threads = _topology(virt)
     if not cores or not threads:
         return _WORST * _WORST
     sockets_needed, cores_needed = -(-vcpus // (cores * threads)), -(-vcpus // threads)
@@ -318,10 +318,10 @@ class EvenDistributionWeight(Weigher):
 def _design_scores(hosts: Hosts, spec: RequestSpec) -> Values:
     added = figures.pending_vcpus(hosts) + spec.flavor.vcpus + figures.is_manager(hosts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.ceil(
+        costs = np.ceil(
             figures.cpu_percent(hosts) / VCPU_LOAD_PERCENT + added / figures.cores(hosts)
         )
-    scores: Values = np.nan_to_num(np.minimum(found, _WORST), nan=_NO_DATA)
+    scores: Values = np.nan_to_num(np.minimum(costs, _WORST), nan=_NO_DATA)
     return scores
 
 

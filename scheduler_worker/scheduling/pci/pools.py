@@ -51,8 +51,8 @@ class PCIRequest(msgspec.Struct, frozen=True):
     def suits(self, pool: PCIPool) -> bool:
         """Whether the devices of a pool match one of the specs."""
         for spec in self.specs:  # loops take half the time of any() and all()
-            for key, wanted in spec:
-                if not _alike(pool.value(key), wanted):
+            for key, value in spec:
+                if not _alike(pool.value(key), value):
                     break
             else:
                 return True
@@ -76,10 +76,10 @@ class PCIRequest(msgspec.Struct, frozen=True):
         return {"true": True, "false": False}.get(values.pop() or "") if len(values) == 1 else None
 
 
-def _alike(found: str | None, wanted: str | None) -> bool:
-    if found == wanted or found is None or wanted is None:
-        return found == wanted
-    return found.lower() == wanted.lower()
+def _alike(actual: str | None, required: str | None) -> bool:
+    if actual == required or actual is None or required is None:
+        return actual == required
+    return actual.lower() == required.lower()
 
 
 def is_true(text: str | None) -> bool:
@@ -113,24 +113,24 @@ def pci_requests(spec: RequestSpec) -> tuple[PCIRequest, ...]:
     }
     return tuple(
         PCIRequest(
-            each.count,
-            tuple(_matched(some) for some in each.spec),
-            each.numa_policy or "legacy",
-            tuple(_providers(each, mapping)),
+            request.count,
+            tuple(_matched(item) for item in request.spec),
+            request.numa_policy or "legacy",
+            tuple(_providers(request, mapping)),
         )
-        for each in asked
+        for request in asked
     )
 
 
 def providers_of(spec: RequestSpec, devices: PCIPools) -> dict[str, str]:
     """The resource provider of each chosen device, by the name of its request group."""
     chosen = (pool.value("rp_uuid") for pool in devices for _ in range(pool.count))
-    found = {}
+    providers = {}
     for request in _asked(spec):
         for number, provider in zip(range(request.count), chosen, strict=False):
             if provider:
-                found[f"{request.request_id}-{number}"] = provider
-    return found
+                providers[f"{request.request_id}-{number}"] = provider
+    return providers
 
 
 def _asked(spec: RequestSpec) -> tuple[_InstancePCIRequest, ...]:
@@ -174,27 +174,22 @@ def devices_for(
     ``cells`` are the ``host_cells`` that the instance is on; None: it has no NUMA topology,
     and devices on any node are suitable.
     """
-    found: PCIPools = ()
+    devices: PCIPools = ()
     last: PCIPools = ()
     for request in requests:
         pools = devices_taken(pools, last)
-        suitable = _suitable(request, pools, cells, host_cells)
+        matching = matched(request, pools)
+        near = matching if cells is None else _near(request, matching, cells, host_cells)
+        suitable = given(request, near)
         if request.providers:
             taken = _of_providers(request, suitable, pools)
         else:
             taken = _first(suitable, request.count)
         if taken is None or not suitable:
             return None
-        found += taken
+        devices += taken
         last = taken
-    return found
-
-
-def _suitable(
-    request: PCIRequest, pools: PCIPools, cells: Cells | None, host_cells: Cells
-) -> list[PCIPool]:
-    found = matched(request, pools)
-    return given(request, found if cells is None else _near(request, found, cells, host_cells))
+    return devices
 
 
 def matched(request: PCIRequest, pools: PCIPools) -> list[PCIPool]:
@@ -262,9 +257,9 @@ def _of_providers(
 
     A host with a provider whose devices are in several pools cannot serve: the pool is ambiguous.
     """
-    wanted: Counter[str | None] = Counter(request.providers)
+    counts: Counter[str | None] = Counter(request.providers)
     spread = Counter(pool.tags["rp_uuid"] for pool in pools if "rp_uuid" in pool.tags)
-    chosen = [pool for pool in suitable if 0 < wanted[pool.value("rp_uuid")] <= pool.count]
+    chosen = [pool for pool in suitable if 0 < counts[pool.value("rp_uuid")] <= pool.count]
     if any(count > 1 for count in spread.values()) or count_devices(chosen) < request.count:
         return None
-    return tuple(pool.with_count(wanted[pool.value("rp_uuid")]) for pool in chosen)
+    return tuple(pool.with_count(counts[pool.value("rp_uuid")]) for pool in chosen)

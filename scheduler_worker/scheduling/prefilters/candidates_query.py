@@ -64,10 +64,11 @@ def queries(
     common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
     if not _is_bound(spec):
         common.append(("limit", str(limit)))
-    found = [Query(_encoded([*_of_flavor(needs), *common]))]
+    questions = [Query(_encoded([*_of_flavor(needs), *common]))]
     if needs.amounts != needs.amounts_unpinned:
-        found.append(Query(_encoded([*_of_flavor(needs, unpinned=True), *common]), unpinned=True))
-    return tuple(found)
+        parameters = [*_of_flavor(needs, unpinned=True), *common]
+        questions.append(Query(_encoded(parameters), unpinned=True))
+    return tuple(questions)
 
 
 def _resources(needs: Needs, *, unpinned: bool = False) -> Resources:
@@ -112,8 +113,8 @@ def _common(spec: RequestSpec, needs: Needs) -> Parameters:
             problem = "needs 1 to 64 letters, digits, _ and -, for Placement is asked by it"
             raise RequestError("spec_obj.requested_resources.requester_id", problem)
         yield from _of_group(group.name, group.resources, group)
-    if len(named) > 1 or (needs.supply is not None and needs.supply.isolates):
-        isolates = needs.supply is not None and needs.supply.isolates
+    isolates = needs.supply is not None and needs.supply.isolates
+    if len(named) > 1 or isolates:
         yield "group_policy", "isolate" if isolates else "none"
     for names in needs.supply.same_subtree if needs.supply is not None else ():
         yield "same_subtree", ",".join(sorted(names))
@@ -121,11 +122,11 @@ def _common(spec: RequestSpec, needs: Needs) -> Parameters:
 
 def _of_group(name: str, resources: Resources, group: Group) -> Parameters:
     if resources:
-        yield f"resources{name}", ",".join(f"{each}:{amount}" for each, amount in resources)
+        yield f"resources{name}", ",".join(f"{kind}:{amount}" for kind, amount in resources)
     if traits := _traits(group.required, group.forbidden):
         yield f"required{name}", traits
-    for some in group.member_of:
-        yield f"member_of{name}", _any_of(some)
+    for uuids in group.member_of:
+        yield f"member_of{name}", _any_of(uuids)
     if group.forbidden_aggregates:
         yield f"member_of{name}", f"!{_any_of(group.forbidden_aggregates)}"
     if group.in_tree is not None:
@@ -134,8 +135,8 @@ def _of_group(name: str, resources: Resources, group: Group) -> Parameters:
 
 def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
     """The allowed destinations of the request, as uuids of aggregates."""
-    for some in (*needs.member_of, *_by_metadata(needs, aggregates)):
-        yield "member_of", _any_of(some)
+    for uuids in (*needs.member_of, *_by_metadata(needs, aggregates)):
+        yield "member_of", _any_of(uuids)
     forbidden = set(needs.forbidden_aggregates)
     if needs.traits is not None:
         allowed = {f"trait:{trait}" for trait in needs.traits}
@@ -166,7 +167,7 @@ def _by_metadata(needs: Needs, aggregates: Sequence[Aggregate]) -> Iterator[set[
 
 
 def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:
-    return ",".join((*sorted(required), *(f"!{each}" for each in sorted(forbidden))))
+    return ",".join((*sorted(required), *(f"!{trait}" for trait in sorted(forbidden))))
 
 
 def _any_of(uuids: Iterable[str]) -> str:
@@ -177,8 +178,8 @@ def suits(query: str, aggregates: Collection[str]) -> bool:
     """Whether a host with providers in these aggregates has all that a query asks of aggregates."""
     for name, value in parse_qsl(query):
         if name.startswith("member_of"):
-            some = set(value.removeprefix("!").removeprefix("in:").split(","))
-            if some.isdisjoint(aggregates) != value.startswith("!"):
+            uuids = set(value.removeprefix("!").removeprefix("in:").split(","))
+            if uuids.isdisjoint(aggregates) != value.startswith("!"):
                 return False
     return True
 
@@ -190,15 +191,15 @@ def by_root(
     needs: Needs, answer: CandidatesAnswer, *, unpinned: bool = False
 ) -> dict[str, tuple[AllocationCandidate, ...]]:
     """The candidates of each host: those with a provider of its tree that does not share."""
-    found: dict[str, list[AllocationCandidate]] = {}
+    candidates: dict[str, list[AllocationCandidate]] = {}
     of_flavor = _resources(needs, unpinned=unpinned)
     for request in answer.requests:
         known = {uuid: answer.summaries[uuid] for uuid in request.held if uuid in answer.summaries}
-        own = {one.root for one in known.values() if not one.shares}
+        own = {summary.root for summary in known.values() if not summary.shares}
         candidate = AllocationCandidate(uses=_uses(needs, of_flavor, request), unpinned=unpinned)
-        for root in own or {one.root for one in known.values()}:
-            found.setdefault(root, []).append(candidate)
-    return {root: tuple(some) for root, some in found.items()}
+        for root in own or {summary.root for summary in known.values()}:
+            candidates.setdefault(root, []).append(candidate)
+    return {root: tuple(options) for root, options in candidates.items()}
 
 
 def rooms(answer: CandidatesAnswer) -> dict[str, Mapping[str, ProviderRoom]]:
@@ -232,7 +233,7 @@ def _uses(
     chosen: dict[str, dict[str, int]] = {}
     for name, amount in sorted(of_flavor, key=lambda item: len(options[item[0]])):
         # One that serves nothing else of the flavor must be there for this.
-        for provider in sorted(options[name], key=lambda each: each in chosen)[:1]:
+        for provider in sorted(options[name], key=lambda provider: provider in chosen)[:1]:
             chosen.setdefault(provider, {})[name] = amount
-    own = (ProviderUse(provider=each, resources=found) for each, found in chosen.items())
+    own = (ProviderUse(provider=uuid, resources=amounts) for uuid, amounts in chosen.items())
     return *own, *named

@@ -108,8 +108,8 @@ def lacks_pinned_cpus(hosts: Hosts) -> Mask:
 
 def lacks_pinned_cpus_on(host: HostState) -> bool:
     """Whether the host's own inventories have vCPUs, but no CPUs for pinning."""
-    found = inventories_of(host) if host.has_inventories else {}
-    return "VCPU" in found and "PCPU" not in found
+    inventories = inventories_of(host) if host.has_inventories else {}
+    return "VCPU" in inventories and "PCPU" not in inventories
 
 
 def gives_pinned_cpus(hosts: Hosts) -> Mask:
@@ -131,7 +131,7 @@ def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
 @lru_cache(maxsize=16_384)
 def _is_below_root(providers: Providers, resource_class: str) -> bool:
     root, *below = (dict(provider.inventories) for provider in providers)
-    return resource_class not in root and any(resource_class in each for each in below)
+    return resource_class not in root and any(resource_class in classes for classes in below)
 
 
 def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
@@ -173,8 +173,8 @@ def is_member(hosts: Hosts, uuids: Uuids) -> Mask:
 def memberships(hosts: Hosts) -> list[Uuids]:
     """Uuids of the aggregates that each host is in."""
     numbers, members = hosts.by_aggregates()
-    found = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
-    return [found[number] for number in numbers.tolist()]
+    uuids = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
+    return [uuids[number] for number in numbers.tolist()]
 
 
 def is_in_zone(hosts: Hosts, zone: str) -> Mask:

@@ -42,7 +42,7 @@ class Demand(msgspec.Struct, frozen=True):
         aggregates = provider.aggregates | inherited
         if not group.forbidden_aggregates.isdisjoint(aggregates):
             return False
-        return not any(each.isdisjoint(aggregates) for each in group.member_of)
+        return not any(uuids.isdisjoint(aggregates) for uuids in group.member_of)
 
 
 def match(providers: Providers, inherited: frozenset[str], supply: Supply) -> Chosen | str:
@@ -61,7 +61,7 @@ def match(providers: Providers, inherited: frozenset[str], supply: Supply) -> Ch
         if not suitable:
             return f"has no provider of {_described(demand)}"
         demands.append((demand, suitable))
-    demands.sort(key=lambda each: len(each[1]))
+    demands.sort(key=lambda pair: len(pair[1]))
     return _Search(providers, supply, demands).run()
 
 
@@ -86,7 +86,7 @@ def _demands(groups: Iterable[Group]) -> Iterator[Demand]:
 
 def _described(demand: Demand) -> str:
     traits = [*sorted(demand.group.required)] if demand.group.has_one_provider else []
-    traits += [f"no {each}" for each in sorted(demand.group.forbidden)]
+    traits += [f"no {trait}" for trait in sorted(demand.group.forbidden)]
     amounts = ", ".join(f"{amount} {name}" for name, amount in demand.resources)
     asked = amounts or "nothing"
     return f"{asked} with {', '.join(traits)}" if traits else asked
@@ -162,12 +162,12 @@ class _Search:
     def _has_traits(self, group: Group) -> bool:
         """The root counts too: it serves the flavor's vCPUs, memory and disk."""
         places = [ROOT, *(place for place, demand in self._chosen if demand.group is group)]
-        found = frozenset[str]().union(*(self._providers[place].traits for place in places))
-        return group.required <= found and group.forbidden.isdisjoint(found)
+        traits = frozenset[str]().union(*(self._providers[place].traits for place in places))
+        return group.required <= traits and group.forbidden.isdisjoint(traits)
 
     def _is_subtree(self, names: frozenset[str]) -> bool:
         places = {place for place, demand in self._chosen if demand.group.name in names}
-        tops = [top for top in places if all(self._is_below(each, top) for each in places)]
+        tops = [top for top in places if all(self._is_below(place, top) for place in places)]
         return bool(tops or not places)
 
     def _is_below(self, place: int, top: int) -> bool:

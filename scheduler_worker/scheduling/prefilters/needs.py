@@ -73,11 +73,11 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
     """The groups of flavor and image: without a suffix, and with one. Raises RequestError."""
     resources, traits = parsed(spec.flavor.extra_specs)
     flat = resources.pop("", {}) | Counter(_derived_resources(spec))
-    wanted = traits.pop("", {})
+    flat_traits = traits.pop("", {})
     own = Group(
         resources=_amounts(item for item in flat.items() if item[0] not in OF_FLAVOR),
-        required=_with_value(wanted, "required") | derived_traits(spec),
-        forbidden=_with_value(wanted, "forbidden"),
+        required=_with_value(flat_traits, "required") | derived_traits(spec),
+        forbidden=_with_value(flat_traits, "forbidden"),
     )
     named = tuple(
         Group(
@@ -88,7 +88,7 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
         )
         for suffix in sorted(resources.keys() | traits.keys())
     )
-    return own, tuple(each for each in named if each.resources or each.required)
+    return own, tuple(group for group in named if group.resources or group.required)
 
 
 def requested_group(asked: RequestGroup, number: int) -> Group:
@@ -132,8 +132,8 @@ def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
 
 def suffixed(flavor: Flavor) -> frozenset[str]:
     """The classes that ``resourcesS:CLASS`` sets, also to 0."""
-    found = parsed(flavor.extra_specs)[0].items()
-    return frozenset(name for suffix, amounts in found if suffix for name in amounts)
+    by_suffix = parsed(flavor.extra_specs)[0]
+    return frozenset(name for suffix, amounts in by_suffix.items() if suffix for name in amounts)
 
 
 def _derived_resources(spec: RequestSpec) -> Iterator[str]:
@@ -161,18 +161,18 @@ def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
     flavor, set_by_spec = spec.flavor, unsuffixed(spec.flavor)
     pinned, emulator = _pinned_cpus(spec, has_pcpu=has_pcpu)
     disk_gb = flavor.ephemeral_gb + -(-flavor.swap // 1024)
-    found = {
+    amounts = {
         "VCPU": flavor.vcpus - pinned,
         "PCPU": pinned + emulator,
         "MEMORY_MB": flavor.memory_mb,
         "DISK_GB": disk_gb if spec.is_bfv else disk_gb + flavor.root_gb,
     }
     for name in suffixed(flavor) | set_by_spec.keys():
-        found.pop("VCPU" if name == "PCPU" else name, None)
+        amounts.pop("VCPU" if name == "PCPU" else name, None)
     if "PCPU" in set_by_spec:
-        del found["PCPU"]  # It is a resource like any other then, see groups.
-    found |= {name: set_by_spec[name] for name in OF_FLAVOR & set_by_spec.keys()}
-    return tuple((name, amount) for name, amount in sorted(found.items()) if amount > 0)
+        del amounts["PCPU"]  # It is a resource like any other then, see groups.
+    amounts |= {name: set_by_spec[name] for name in OF_FLAVOR & set_by_spec.keys()}
+    return tuple((name, amount) for name, amount in sorted(amounts.items()) if amount > 0)
 
 
 def _pinned_cpus(spec: RequestSpec, *, has_pcpu: bool) -> tuple[int, int]:
@@ -266,8 +266,8 @@ def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
         for at, requested_resource in enumerate(spec.requested_resources or ())
     ]
     devices = _device_requests(spec)
-    groups = (flavor, *suffixed, *(each for each in asked if not each.name.startswith(devices)))
-    _check_names(asked, {each.name for each in suffixed})
+    groups = (flavor, *suffixed, *(group for group in asked if not group.name.startswith(devices)))
+    _check_names(asked, {group.name for group in suffixed})
     supply = None
     if flavor.resources or len(groups) > 1:
         subtrees = spec.request_level_params.same_subtree if spec.request_level_params else ()
@@ -276,7 +276,7 @@ def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
             isolates=isolates(spec, len(suffixed)),
             same_subtree=tuple(map(frozenset, subtrees)),
         )
-    traits = frozenset[str]().union(*(each.required for each in (flavor, *suffixed, *asked)))
+    traits = frozenset[str]().union(*(group.required for group in (flavor, *suffixed, *asked)))
     return _of_host(spec, parameters, groups, traits, supply)
 
 
@@ -341,7 +341,7 @@ def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
 
 
 def _uuids(text: str) -> frozenset[str]:
-    return frozenset(each.strip() for each in text.split(",") if each.strip())
+    return frozenset(uuid.strip() for uuid in text.split(",") if uuid.strip())
 
 
 def _networks(spec: RequestSpec) -> list[str]:

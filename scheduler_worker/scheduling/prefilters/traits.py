@@ -85,22 +85,17 @@ def root_traits(spec: RequestSpec, parameters: RequestFilterParameters) -> froze
         NoValidHost: a request filter refuses the request, as Nova's does.
 
     """
-    found: set[str] = set()
-    for rule in ROOT_RULES:
-        found.update(rule(spec))
+    traits = {trait for rule in ROOT_RULES for trait in rule(spec)}
     if parameters.query_placement_for_image_type_support:
-        found.update(image_type(spec))
+        traits.update(image_type(spec))
     if parameters.image_metadata_prefilter:
-        found.update(image_metadata(spec))
-    return frozenset(found)
+        traits.update(image_metadata(spec))
+    return frozenset(traits)
 
 
 def derived_traits(spec: RequestSpec) -> frozenset[str]:
     """The traits that the providers of the flavor's resources must have. Raises RequestError."""
-    found: set[str] = set()
-    for rule in RULES:
-        found.update(rule(spec))
-    return frozenset(found)
+    return frozenset(trait for rule in RULES for trait in rule(spec))
 
 
 # Of compute nodes that give pinned CPUs
@@ -112,8 +107,8 @@ def thread_traits(spec: RequestSpec) -> tuple[frozenset[str], frozenset[str]]:
     Raises RequestError.
     """
     policy = thread_policy(spec.flavor, spec.image_properties)
-    found, none = frozenset({HYPERTHREADING}), frozenset[str]()
-    return found if policy == "require" else none, found if policy == "isolate" else none
+    threads, none = frozenset({HYPERTHREADING}), frozenset[str]()
+    return threads if policy == "require" else none, threads if policy == "isolate" else none
 
 
 # Of the compute node, by option
@@ -128,15 +123,15 @@ def image_type(spec: RequestSpec) -> Iterable[str]:
 
 def image_metadata(spec: RequestSpec) -> Iterable[str]:
     """Buses, models and architectures; if one value has no trait, none is required."""
-    found = []
+    traits = []
     for name, (beginning, values) in IMAGE_TRAITS.items():
         sent = spec.image_properties.get(name)
         if sent is not None:
             value = str(sent).upper().replace("-", "_")
             if value not in values:
                 return []
-            found.append(f"{beginning}_{value}")
-    return found
+            traits.append(f"{beginning}_{value}")
+    return traits
 
 
 # Of the compute node, always

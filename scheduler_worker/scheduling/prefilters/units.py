@@ -94,9 +94,9 @@ class Inventories(Filter):
         needs = needs_of(spec, self.parameters)
         unpinned = facts.lacks_pinned_cpus(hosts)
         lacking: dict[str, Values] = {}
-        for amounts, those in (needs.amounts, ~unpinned), (needs.amounts_unpinned, unpinned):
+        for amounts, rows in (needs.amounts, ~unpinned), (needs.amounts_unpinned, unpinned):
             for name, amount in amounts:
-                missing = np.where(those, np.maximum(0, amount - hosts.column(UNUSED[name])), 0)
+                missing = np.where(rows, np.maximum(0, amount - hosts.column(UNUSED[name])), 0)
                 lacking[name] = np.maximum(lacking.get(name, 0), missing)
         return lacking
 
@@ -106,17 +106,16 @@ class Inventories(Filter):
             return {}
         needs = needs_of(spec, self.parameters)
         unpinned = facts.lacks_pinned_cpus(hosts)
-        amounts, others = dict(needs.amounts), dict(needs.amounts_unpinned)
+        amounts, amounts_unpinned = dict(needs.amounts), dict(needs.amounts_unpinned)
         return {
             UNUSED[name]: hosts.has_inventories
-            * np.where(unpinned, others.get(name, 0), amounts.get(name, 0))
-            for name in amounts.keys() | others.keys()
+            * np.where(unpinned, amounts_unpinned.get(name, 0), amounts.get(name, 0))
+            for name in amounts.keys() | amounts_unpinned.keys()
         }
 
     def amounts_on(self, host: HostState, spec: RequestSpec) -> Resources:
         """What an instance takes of this host's own inventories."""
-        needs = needs_of(spec, self.parameters)
-        return amounts_on(host, needs)
+        return amounts_on(host, needs_of(spec, self.parameters))
 
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes of its host's own inventories; nothing if it reports none."""
@@ -175,32 +174,32 @@ class PlacementCandidates(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         answer = _answer(spec)
         rooms = _Rooms(hosts, answer)
-        found = (
+        answers = (
             host.uuid in answer.by_root and rooms.fitting(host) is not None
             for host in hosts.states()
         )
-        return np.fromiter(found, bool, len(hosts))
+        return np.fromiter(answers, bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return _Rooms(host_state.table, _answer(spec_obj)).fitting(host_state) is not None
 
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes of providers on this host, by the first candidate with room."""
-        found = _Rooms(host_state.table, _answer(spec)).fitting(host_state)
-        if found is None:
+        candidate = _Rooms(host_state.table, _answer(spec)).fitting(host_state)
+        if candidate is None:
             return ()
-        if any(use.provider == host_state.uuid for use in found.uses):
-            return found.uses
+        if any(use.provider == host_state.uuid for use in candidate.uses):
+            return candidate.uses
         # Else its flavor's sizes would count as taken of the compute node.
-        return use_of_root(host_state.uuid, {}), *found.uses
+        return use_of_root(host_state.uuid, {}), *candidate.uses
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         rooms = _Rooms(host_state.table, _answer(spec))
         for candidate in rooms.candidates(host_state):
             for use in candidate.uses:
                 for name, amount in use.resources.items():
-                    if (left := rooms.left(host_state, use.provider, name)) < amount:
-                        return f"needs {amount} {name}; {rooms.described(use.provider, left)}"
+                    if (room := rooms.left(host_state, use.provider, name)) < amount:
+                        return f"needs {amount} {name}; {rooms.described(use.provider, room)}"
         lacks = _lacks(host_state, needs_of(spec, self.parameters), _answer(spec).sharing)
         return next(lacks, "Placement has no allocation candidate on it")
 
@@ -219,9 +218,9 @@ class _Rooms:
 
     def candidates(self, host: HostState) -> Iterator[AllocationCandidate]:
         """The candidates of a host, in order."""
-        for each in self._answer.by_root.get(host.uuid, ()):
-            if not each.unpinned or facts.lacks_pinned_cpus_on(host):
-                yield each
+        for candidate in self._answer.by_root.get(host.uuid, ()):
+            if not candidate.unpinned or facts.lacks_pinned_cpus_on(host):
+                yield candidate
 
     def fitting(self, host: HostState) -> AllocationCandidate | None:
         """The first one that has room."""
@@ -235,8 +234,8 @@ class _Rooms:
         tree = host.provider_tree
         if provider in tree.uuids:
             place = tree.uuids.index(provider)
-            found = tree.providers[place]
-            for (known, inventory), used in zip(found.inventories, found.used, strict=True):
+            entry = tree.providers[place]
+            for (known, inventory), used in zip(entry.inventories, entry.used, strict=True):
                 if known == name:
                     if place == ROOT and host.has_inventories and name in UNUSED:
                         return int(getattr(host, UNUSED[name]))
@@ -246,35 +245,35 @@ class _Rooms:
             return 0
         return room.capacity - room.used - self._reserved_of(provider, host.cluster).get(name, 0)
 
-    def described(self, provider: str, left: int) -> str:
+    def described(self, provider: str, amount: int) -> str:
         """How much is left of a provider, in words."""
-        names = {each.uuid: each.name for each in self._answer.sharing}
-        return f"{max(0, left)} are left of {names.get(provider, provider)}, less reservations"
+        names = {pool.uuid: pool.name for pool in self._answer.sharing}
+        return f"{max(0, amount)} are left of {names.get(provider, provider)}, less reservations"
 
     def _has_room(self, host: HostState, candidate: AllocationCandidate) -> bool:
-        wanted: Counter[tuple[str, str]] = Counter()
+        needed: Counter[tuple[str, str]] = Counter()
         for use in candidate.uses:
             for name, amount in use.resources.items():
-                wanted[use.provider, name] += amount
+                needed[use.provider, name] += amount
         return all(
-            self.left(host, provider, name) >= amount for (provider, name), amount in wanted.items()
+            self.left(host, provider, name) >= amount for (provider, name), amount in needed.items()
         )
 
     def _reserved_of(self, provider: str, cluster: str) -> Mapping[str, int]:
         """What is reserved of a provider, and not known to be in Placement's figures."""
-        found = self._reserved.get(provider)
-        if found is None:
+        reserved = self._reserved.get(provider)
+        if reserved is None:
             total: Counter[str] = Counter()
             for reservation in self._hosts.reservations_of_provider(provider):
                 if reservation.id not in self._answer.allocated:
                     for use in reservation.resources.providers:
                         if use.provider == provider:
                             total.update(use.resources)
-            for other in self._answer.reserved:
-                if other.use.provider == provider and other.cluster != cluster:
-                    total.update(other.use.resources)
-            found = self._reserved[provider] = total
-        return found
+            for reserved_use in self._answer.reserved:
+                if reserved_use.use.provider == provider and reserved_use.cluster != cluster:
+                    total.update(reserved_use.use.resources)
+            reserved = self._reserved[provider] = total
+        return reserved
 
 
 def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
@@ -283,17 +282,17 @@ def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) 
     own = frozenset(aggregate.uuid for aggregate in host.aggregates).union(
         *(provider.aggregates for provider in tree.providers)
     )
-    with_it = [each for each in sharing if not own.isdisjoint(each.aggregates)]
+    with_it = [pool for pool in sharing if not own.isdisjoint(pool.aggregates)]
     amounts = [*needs.amounts, *(item for group in needs.groups for item in group.resources)]
     for name, amount in amounts:
         if any(provider.has(name, amount) for provider in tree.providers[ROOT + 1 :]):
             continue
         inventories = facts.inventories_of(host)
         if name in inventories:
-            left = getattr(host, UNUSED[name]) if name in UNUSED else amount
-            if left >= amount and inventories[name].allows(amount):
+            unused = getattr(host, UNUSED[name]) if name in UNUSED else amount
+            if unused >= amount and inventories[name].allows(amount):
                 continue
-        pools = [each for each in with_it if name in each.inventories]
+        pools = [pool for pool in with_it if name in pool.inventories]
         if any(_left_of(pool, name) >= amount for pool in pools):
             continue
         if pools:
@@ -336,15 +335,15 @@ class RequestFilters(Filter):
 
     def demand(self, spec: RequestSpec) -> str:
         needs = needs_of(spec, self.parameters)
-        found = ["are enabled"]
+        clauses = ["are enabled"]
         if needs.required:
-            found.append(f"with trait {' and '.join(sorted(needs.required))}")
+            clauses.append(f"with trait {' and '.join(sorted(needs.required))}")
         if needs.zone:
-            found.append(f"in zone {needs.zone}")
-        others = (needs.forbidden - {DISABLED}, needs.member_of, needs.forbidden_aggregates)
-        if any((*others, needs.tenant, needs.traits, needs.networks, needs.supply)):
-            found.append("with all else that is asked of traits, aggregates and providers")
-        return " ".join(found)
+            clauses.append(f"in zone {needs.zone}")
+        rest = (needs.forbidden - {DISABLED}, needs.member_of, needs.forbidden_aggregates)
+        if any((*rest, needs.tenant, needs.traits, needs.networks, needs.supply)):
+            clauses.append("with all else that is asked of traits, aggregates and providers")
+        return " ".join(clauses)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if host_state.service_disabled:
@@ -395,18 +394,18 @@ def _thread_checks(
     hosts: Hosts, required: frozenset[str], forbidden: frozenset[str]
 ) -> Iterator[Check]:
     """Of hosts without an inventory of pinned CPUs, NUMATopologyFilter knows the threads."""
-    others = ~facts.gives_pinned_cpus(hosts)
+    unpinned = ~facts.gives_pinned_cpus(hosts)
     for trait in required:
-        yield others | facts.has_trait(hosts, trait), f"lacks trait {trait}"
+        yield unpinned | facts.has_trait(hosts, trait), f"lacks trait {trait}"
     for trait in forbidden:
-        yield others | ~facts.has_trait(hosts, trait), f"has trait {trait}"
+        yield unpinned | ~facts.has_trait(hosts, trait), f"has trait {trait}"
 
 
 def _aggregate_checks(
     hosts: Hosts, needs: Needs, parameters: RequestFilterParameters
 ) -> Iterator[Check]:
-    for some in needs.member_of:
-        yield facts.is_member(hosts, some), f"is in no aggregate of {', '.join(sorted(some))}"
+    for uuids in needs.member_of:
+        yield facts.is_member(hosts, uuids), f"is in no aggregate of {', '.join(sorted(uuids))}"
     if needs.forbidden_aggregates:
         yield ~facts.is_member(hosts, needs.forbidden_aggregates), "is in a forbidden aggregate"
     if needs.zone is not None and (AVAILABILITY_ZONE, needs.zone) in hosts.metadata_items:
@@ -464,13 +463,13 @@ class ResourceProviders(Filter):
         return not isinstance(self._matched(host_state, spec_obj), str)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        found = self._matched(host_state, spec)
-        return found if isinstance(found, str) else super().reason(host_state, spec)
+        chosen = self._matched(host_state, spec)
+        return chosen if isinstance(chosen, str) else super().reason(host_state, spec)
 
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes from the providers of its host."""
-        found = self._matched(host_state, spec)
-        return () if isinstance(found, str) else uses_of(host_state.provider_tree, found)
+        chosen = self._matched(host_state, spec)
+        return () if isinstance(chosen, str) else uses_of(host_state.provider_tree, chosen)
 
     def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
         supply = needs_of(spec, self.parameters).supply or Supply()

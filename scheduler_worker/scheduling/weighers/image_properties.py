@@ -49,28 +49,24 @@ class ImagePropertiesWeigher(Weigher):
         return bool(self.default_multiplier() and spec.image_properties)
 
     def reads(self, spec: RequestSpec) -> Hashable:
-        return frozenset(_wanted(spec))
+        return frozenset(_pairs(spec.image_properties))
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if not self.applies(spec):
             return np.zeros(len(hosts))
-        wanted = _wanted(spec)
-        raw = (self._alike(host, wanted) for host in hosts.states())
+        properties = _pairs(spec.image_properties)
+        raw = (self._alike(host, properties) for host in hosts.states())
         return np.fromiter(raw, "f8", len(hosts))
 
-    def _alike(self, host: HostState, wanted: set[tuple[str, str]]) -> float:
+    def _alike(self, host: HostState, properties: set[tuple[str, str]]) -> float:
         return sum(
             self._worth(name)
             for facts in host.instances.values()
-            for name, _ in wanted & _image_properties(facts)
+            for name, _ in properties & _image_properties(facts)
         )
 
     def _worth(self, name: str) -> float:
         return self._ratios.get(name, 0.0) if self._ratios else 1.0
-
-
-def _wanted(spec: RequestSpec) -> set[tuple[str, str]]:
-    return _pairs(spec.image_properties)
 
 
 def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -23,7 +23,7 @@ def ratios(items: Iterable[str]) -> Ratios:
 
     An infinite or NaN ratio would make every weight infinite or NaN, and so all hosts equal.
     """
-    found = []
+    pairs = []
     for item in items:
         name, _, text = item.partition("=")
         try:
@@ -31,8 +31,8 @@ def ratios(items: Iterable[str]) -> Ratios:
         except ValueError:
             continue
         if name and math.isfinite(ratio):
-            found.append((name, ratio))
-    return tuple(found)
+            pairs.append((name, ratio))
+    return tuple(pairs)
 
 
 _FRACTIONS = frozenset(
@@ -98,11 +98,11 @@ class MetricsWeigher(Weigher):
 
     def _sum(self, host: HostState) -> float:
         """The raw score of one host; NaN: a required metric is missing."""
-        found = {str(metric.get("name")): metric_value(metric) for metric in host.metrics}
+        values = {str(metric.get("name")): metric_value(metric) for metric in host.metrics}
         total = 0.0
         for name, ratio in self._ratios:
-            if name in found:
-                total += found[name] * ratio
+            if name in values:
+                total += values[name] * ratio
             elif self.parameters.metrics_required:
                 return float("nan")
             elif ratio * self.weight_multiplier(host) != 0:
