@@ -206,6 +206,7 @@ _logging = threading.Lock()
 
 def _first_time(kind: str, subject: str) -> bool:
     """True once per subject, and never after the thousandth: senders cannot flood the log."""
+    # Without the lock first: nearly every message has been seen before.
     if (kind, subject) in _logged or len(_logged) >= _MAX_LOGGED:
         return False
     with _logging:

@@ -101,9 +101,9 @@ def provided(record: HostRecord, instance_uuid: str, taken: Resources, since_s: 
     """
     uses = uses_on(record, taken)
     included = [
-        resource_provider.uuid
-        for resource_provider in record.resource_providers
-        if resource_provider.includes(instance_uuid, since_s)
+        provider.uuid
+        for provider in record.resource_providers
+        if provider.includes(instance_uuid, since_s)
     ]
     if included:
         uses = tuple(use for use in uses if use.provider not in included)

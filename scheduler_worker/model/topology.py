@@ -57,7 +57,7 @@ def first(count: int, cpus: CPUs) -> CPUs:
     """The ``count`` lowest of the CPUs, or all of them."""
     rest = cpus
     for _ in range(count):
-        rest &= rest - 1
+        rest &= rest - 1  # without the lowest
     return cpus ^ rest
 
 

@@ -21,8 +21,6 @@ _STOP_S = 1.0
 
 
 class _Page(NamedTuple):
-    """The response for a path."""
-
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = "text/plain; charset=utf-8"

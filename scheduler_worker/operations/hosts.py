@@ -168,8 +168,7 @@ def list_hosts(call: Call, query: HostQuery) -> Page[Host]:
             aggregates = services.fleet.prepare(replica).aggregates_of(record.host)
             if query.aggregate not in {aggregate.name for aggregate in aggregates}:
                 return False
-        state = state_of(record, replica.table.now_s, services.down_after_s)
-        return query.state in {None, state}
+        return query.state in {None, state_of(record, replica.table.now_s, services.down_after_s)}
 
     has_conditions = any((query.name, query.state, query.aggregate))
     return Page(

@@ -181,11 +181,7 @@ def _allocated_at_s(reservation: Reservation, record: HostRecord) -> float | Non
 def _providers_of(reservation: Reservation, record: HostRecord) -> list[ResourceProvider]:
     """The providers from which a reservation takes, as the host reports them."""
     taken_from = {use.provider for use in uses_on(record, reservation.resources)}
-    return [
-        resource_provider
-        for resource_provider in record.resource_providers
-        if resource_provider.uuid in taken_from
-    ]
+    return [provider for provider in record.resource_providers if provider.uuid in taken_from]
 
 
 def _was_announced(reservation: Reservation, measured_at_s: float | None) -> bool:

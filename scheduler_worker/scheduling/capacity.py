@@ -126,6 +126,7 @@ def instances_before_refusal(
 
     fits = passes(0)
     endless = fits & passes(UNBOUNDED)
+    # Doubling steps pass the last fit of every host, halving ones find it: some 40 calls in all.
     growing, step = fits & ~endless, 1
     while step < UNBOUNDED and growing.any():
         growing &= passes(step)
@@ -375,8 +376,7 @@ def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
     resources = resources_of(spec.flavor)
     if spec.vm and (virt := virt_use_of(spec)):
         resources = structs.replace(resources, virt=virt)
-    of_root = pipeline.inventories.taken_in_columns(hosts, spec)
-    return taken_in_columns(resources, of_root, unknown)
+    return taken_in_columns(resources, pipeline.inventories.taken_in_columns(hosts, spec), unknown)
 
 
 def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> ClusterCapacity:

@@ -103,8 +103,7 @@ class Catalogue:
 
         def limited(entry: CatalogueEntry) -> CatalogueEntry:
             ids = {entry.id_as(kind) for kind in entry.kinds}
-            is_enabled = entry.is_enabled and ids <= set(enabled)
-            return structs.replace(entry, is_enabled=is_enabled)
+            return structs.replace(entry, is_enabled=entry.is_enabled and ids <= set(enabled))
 
         return Catalogue(limited(entry) if entry.unit.needs_enabling else entry for entry in self)
 
@@ -163,7 +162,7 @@ def _parameter(declared: type, field: structs.FieldInfo) -> Parameter:
     extra = (info.extra if isinstance(info, types.Metadata) else None) or {}
     return Parameter(
         name=field.name,
-        type=_type_name(plain),
+        type=_TYPE_NAMES.get(type(plain), "text"),
         default=default,
         regex=getattr(plain, "pattern", None),
         is_listed=extra.get("listed", True),
@@ -186,10 +185,6 @@ _TYPE_NAMES: Mapping[type[types.Type], str] = {
     types.StrType: "text",
     types.VarTupleType: "list",
 }
-
-
-def _type_name(declared: types.Type) -> str:
-    return _TYPE_NAMES.get(type(declared), "text")
 
 
 def parameter_values(

@@ -42,7 +42,7 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
         failed += ~unit.passes(hosts, spec)
         for name, amounts in unit.shortages(hosts, spec).items():
             lacking += amounts / max(1, _wanted(spec, name))
-    row = int(np.lexsort((lacking, failed))[0])
+    row = int(np.lexsort((lacking, failed))[0])  # by filters that fail, then by what it lacks
     host, alone = hosts.state(row), only(hosts.state(row))
     shortages: dict[str, int] = {}
     reasons: list[str] = []
@@ -129,8 +129,7 @@ def _rejection(
     pipeline: Pipeline, host: HostState, evaluation: Evaluation, spec: RequestSpec
 ) -> HostVerdict:
     name = evaluation.results.rejected_by(host.row)
-    filters = pipeline.evaluator.filters
-    reasons = [unit.reason(host, spec) for unit in filters if unit.name == name]
+    reasons = [unit.reason(host, spec) for unit in pipeline.evaluator.filters if unit.name == name]
     return HostVerdict(
         host=host.host,
         nodename=host.nodename,

@@ -70,9 +70,7 @@ _OF_ANOTHER_TYPE: Mapping[str, Callable[[HostState], Any]] = {
     "aggregates": lambda host: list(host.aggregates),
     "host_ip": _address,
     "metrics": lambda host: list(host.metrics),
-    "supported_instances": lambda host: [
-        list(supported_instance) for supported_instance in host.supported_instances
-    ],
+    "supported_instances": lambda host: [list(triple) for triple in host.supported_instances],
     "updated": _updated,
 }
 """Attributes that have another type here than in Nova."""

@@ -165,7 +165,6 @@ class _Planner:
         self._policy: TuningPolicy
 
     def plan(self, policies: Sequence[TuningPolicy]) -> TuningPlan:
-        """Return the plan of the policies of one scope."""
         rules: dict[int, list[RulePlan]] = {}
         for policy in policies:
             # Vars and conditions are local to their file.
@@ -309,9 +308,8 @@ class _Planner:
         return self._property(name, expr.scalar, 0) if step is None else step
 
     def _property(self, name: str, scalar: Scalar, at: int) -> int:
-        parts = tuple(name.split("."))
-        made = PlanStep("property", name=parts, origin=(scalar, at))
-        return self._once(("property", name), made)
+        step = PlanStep("property", name=tuple(name.split(".")), origin=(scalar, at))
+        return self._once(("property", name), step)
 
     def _constant(self, value: float | str) -> int:
         return self._once(value, PlanStep("constant", column=constant(value)))
@@ -325,8 +323,7 @@ class _Planner:
         return result
 
     def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:
-        column = self._computed(op, args)
-        return self._once((op, args), PlanStep(op, args, (), column, origin))
+        return self._once((op, args), PlanStep(op, args, (), self._computed(op, args), origin))
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
         # Constant folding: as soon as all arguments are constants, so is the result.

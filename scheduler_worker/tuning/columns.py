@@ -192,10 +192,6 @@ def _truth(operand: Column) -> Column:
     return Column((operand.values != 0).astype(np.float64), operand.faults)
 
 
-def _if(step: int, condition: Column, yes: Column, no: Column) -> Column:
-    return _select(step, numbers(condition, step), yes, no)
-
-
 def _select(step: int, condition: Column, yes: Column, no: Column) -> Column:
     """Return the side that the condition selects, with the faults of that side alone."""
     truth = condition.values != 0
@@ -257,7 +253,7 @@ OPERATIONS: dict[str, Operation] = {
     "!=": _equality(expected=False),
     "and": _and,
     "or": _or,
-    "if": _if,
+    "if": lambda step, condition, yes, no: _select(step, numbers(condition, step), yes, no),
     "valid": _valid,
     "default": _default,
 }

@@ -102,8 +102,7 @@ def _registers(plan: TuningPlan, context: EvaluationContext) -> list[Column]:
         elif step.op == "property":
             registers[number] = column(statistics.cells(step.name), number)
         else:
-            args = [registers[arg] for arg in step.args]
-            registers[number] = OPERATIONS[step.op](number, *args)
+            registers[number] = OPERATIONS[step.op](number, *(registers[arg] for arg in step.args))
     return registers
 
 
@@ -129,7 +128,6 @@ def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:
 
 
 def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> None:
-    """Add an output's changes and its state to the cycle."""
     output = result.plan.name
     changed = [context.entities[index] for index in np.flatnonzero(result.changed).tolist()]
     made = dict(zip(changed, result.value[result.changed].tolist(), strict=True))
@@ -181,7 +179,6 @@ def _diagnostics(
 
 
 def _described(plan: TuningPlan, code: int) -> tuple[str, str]:
-    """Return the kind and the detail of a fault."""
     fault, number = fault_of(code)
     step = plan.steps[number]
     name = ".".join(step.name) or step.op

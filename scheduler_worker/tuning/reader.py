@@ -85,8 +85,7 @@ class _Reader:
                     message = f"{quoted(name.text)} is already a var; conditions share their names"
                     self._issues.add(Kind.NAME, name.place, path, message)
                 definition = read_value(value, path) or _unknown(name, path)
-                named = Named(name, path, definition, key == "conditions")
-                names.setdefault(name.text, named)
+                names.setdefault(name.text, Named(name, path, definition, key == "conditions"))
         groups = [fields.get(key) for key in ("vars", "conditions")]
         complete = root.complete and all(
             group is None or (isinstance(group, Mapping) and group.complete) for group in groups

@@ -128,8 +128,7 @@ class Near:
     @cached_property
     def _nodes(self) -> set[int | None]:
         """Those with devices that match."""
-        pools = self._pools
-        return {pool.numa_node for device in self._devices for pool in matched(device, pools)}
+        return {pool.numa_node for device in self._devices for pool in matched(device, self._pools)}
 
     @cached_property
     def _needs(self) -> list[_Need]:
@@ -333,8 +332,7 @@ class _Search:
     def _misfit(self) -> str:
         """Why a cell of the instance finds no host cell: the last pair that does not fit."""
         pairs = self._pairs.items()
-        tried = [(place, why) for (_, place), why in pairs if isinstance(why, str)]
-        place, rejection = tried[-1]
+        place, rejection = [(place, why) for (_, place), why in pairs if isinstance(why, str)][-1]
         return f"NUMA cell {self._cells[place].id} {rejection}"
 
     def _searched(self) -> Fitted | str:

@@ -28,11 +28,7 @@ _RULES = {
 
 def vm_groups(spec: RequestSpec) -> tuple[AffinityGroup, ...]:
     """The groups that tie the VM to other VMs, or keep it apart from them."""
-    groups = [
-        affinity_group
-        for affinity_group in spec.machine.affinity_groups
-        if affinity_group.vms_rule != "disabled"
-    ]
+    groups = [group for group in spec.machine.affinity_groups if group.vms_rule != "disabled"]
     if (group := _server_group(spec.instance_group)) is not None:
         groups.append(group)
     return tuple(groups)

@@ -30,7 +30,7 @@ from scheduler_worker.scheduling.plugin import Balance
 
 def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
     """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
-    empty = [host for host in hosts if _is_empty(host)]
+    empty = [host for host in hosts if host.state == "up" and host.is_settled and not host.num_vms]
     put = [host for host in hosts if _was_put(host, "maintenance")]
     resting = [host for host in put if not host.power.is_excluded]
     healthy = [host for host in resting if host.power.is_healthy]
@@ -46,10 +46,6 @@ def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
         return None
     idle = (host for host in empty if _may_rest(host))
     return next((PowerAction(host=host.name, to="maintenance", reason=why) for host in idle), None)
-
-
-def _is_empty(host: HostLoad) -> bool:
-    return host.state == "up" and host.is_settled and not host.num_vms
 
 
 def _was_put(host: HostLoad, state: str) -> bool:

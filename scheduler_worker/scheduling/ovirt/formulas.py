@@ -134,5 +134,6 @@ def packed_memory_score(
 def better_ranks(keys: list[Any]) -> Values:
     """For each key 1 and how many keys are smaller."""
     ordered = sorted(keys)
+    # The last entry of a key counts, so that equal keys share the first place.
     first = {key: place for place, key in reversed(list(enumerate(ordered, 1)))}
     return np.fromiter((first[key] for key in keys), "f8", len(keys))

@@ -242,8 +242,7 @@ def _lacks(
     host: HostState, nics: Sequence[Nic], display: str | None, only_required: bool
 ) -> Iterator[str]:
     """What is missing of the host's networks."""
-    virt = figures.facts_of(host)
-    attached = virt.networks
+    attached = figures.facts_of(host).networks
     if attached is None:
         attached = tuple(HostNetwork(name=name, has_address=True) for name in host.record.networks)
     networks = {network.name: network for network in attached}

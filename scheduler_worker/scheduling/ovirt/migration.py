@@ -62,8 +62,7 @@ class MigrationFilter(SourceFilter):
         same: Mask = to.derived("loopback", _is_loopback, "?")
         if source is not None:
             address = to.derived("address", _address, "O")
-            is_known = address != ""
-            same = same | ((address == source.derived("address", _address, "O")) & is_known)
+            same = same | ((address == source.derived("address", _address, "O")) & (address != ""))
         return ~same
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:

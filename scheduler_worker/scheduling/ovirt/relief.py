@@ -67,6 +67,7 @@ class Destinations:
     def with_room_for(self, vm: VmLoad, source: str) -> tuple[str, ...]:
         """The hosts that can take a VM of ``source``, in their order."""
         room, memory_mb, load = self._room, vm.memory_mb, vm.load
+        # Memory descends: hosts with enough of it are those before the first with too little.
         count = bisect_left(
             self._free_mb, True, key=lambda free_mb: not free_mb - memory_mb > room.low_mb
         )

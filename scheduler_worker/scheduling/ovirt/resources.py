@@ -219,8 +219,7 @@ def _largest_pending(hosts: Hosts) -> Values:
 
     Without such VMs the largest pending one passed this filter by itself.
     """
-    pending = figures.pending_vcpus(hosts)
-    return np.where(_exclusive(hosts) > 0, pending, 0)
+    return np.where(_exclusive(hosts) > 0, figures.pending_vcpus(hosts), 0)
 
 
 class CpuOverloadFilter(Filter):

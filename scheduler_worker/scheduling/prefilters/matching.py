@@ -87,8 +87,7 @@ def _demands(groups: Iterable[Group]) -> Iterator[Demand]:
 def _described(demand: Demand) -> str:
     traits = [*sorted(demand.group.required)] if demand.group.has_one_provider else []
     traits += [f"no {trait}" for trait in sorted(demand.group.forbidden)]
-    amounts = ", ".join(f"{amount} {name}" for name, amount in demand.resources)
-    asked = amounts or "nothing"
+    asked = ", ".join(f"{amount} {name}" for name, amount in demand.resources) or "nothing"
     return f"{asked} with {', '.join(traits)}" if traits else asked
 
 

@@ -262,8 +262,7 @@ def needs_of(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
 def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
     flavor, suffixed = flavor_groups(spec)
     asked = [
-        requested_group(requested_resource, at)
-        for at, requested_resource in enumerate(spec.requested_resources or ())
+        requested_group(resource, at) for at, resource in enumerate(spec.requested_resources or ())
     ]
     devices = _device_requests(spec)
     groups = (flavor, *suffixed, *(group for group in asked if not group.name.startswith(devices)))
@@ -345,8 +344,4 @@ def _uuids(text: str) -> frozenset[str]:
 
 
 def _networks(spec: RequestSpec) -> list[str]:
-    return [
-        requested_network.network_id
-        for requested_network in spec.requested_networks
-        if requested_network.network_id
-    ]
+    return [network.network_id for network in spec.requested_networks if network.network_id]

@@ -151,9 +151,7 @@ def packed_virtqueue(spec: RequestSpec) -> Iterable[str]:
 
 def remote_managed_ports(spec: RequestSpec) -> Iterable[str]:
     """A port on a remote-managed device, as the requested devices show."""
-    if spec.pci_requests and any(
-        pci_request.is_remote_managed for pci_request in pci_requests(spec)
-    ):
+    if spec.pci_requests and any(request.is_remote_managed for request in pci_requests(spec)):
         yield "COMPUTE_REMOTE_MANAGED_PORTS"
 
 

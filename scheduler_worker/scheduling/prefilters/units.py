@@ -261,8 +261,7 @@ class _Rooms:
 
     def _reserved_of(self, provider: str, cluster: str) -> Mapping[str, int]:
         """What is reserved of a provider, and not known to be in Placement's figures."""
-        reserved = self._reserved.get(provider)
-        if reserved is None:
+        if provider not in self._reserved:
             total: Counter[str] = Counter()
             for reservation in self._hosts.reservations_of_provider(provider):
                 if reservation.id not in self._answer.allocated:
@@ -272,8 +271,8 @@ class _Rooms:
             for reserved_use in self._answer.reserved:
                 if reserved_use.use.provider == provider and reserved_use.cluster != cluster:
                     total.update(reserved_use.use.resources)
-            reserved = self._reserved[provider] = total
-        return reserved
+            self._reserved[provider] = total
+        return self._reserved[provider]
 
 
 def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
