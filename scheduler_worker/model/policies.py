@@ -102,12 +102,8 @@ class ClusterPolicy(
     @property
     def ordered_filters(self) -> tuple[FilterUse, ...]:
         """The filters in the order in which they are asked: first, without position, last."""
-        return tuple(
-            use
-            for position in ("first", "none", "last")
-            for use in self.filters
-            if use.position == position
-        )
+        places = ("first", "none", "last")
+        return tuple(sorted(self.filters, key=lambda use: places.index(use.position)))
 
     @property
     def only_hosts_up(self) -> bool:

@@ -148,14 +148,14 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
     return [
         reservation
         for reservation in existing
-        if not _is_awaited(reservation, report)
-        and (
+        if (
             _was_announced(reservation, report.measured_at_s)
             or (
                 (report.lists or reservation.listed_at_s is not None)
                 and _is_included(reservation, shown)
             )
         )
+        and not _is_awaited(reservation, report)
     ]
 
 

@@ -41,7 +41,7 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
     for unit in asked:
         failed += ~unit.passes(hosts, spec)
         for name, amounts in unit.shortages(hosts, spec).items():
-            lacking += amounts / max(1, _wanted(spec, name))
+            lacking += amounts / max(1, _amount(spec, name))
     row = int(np.lexsort((lacking, failed))[0])  # by filters that fail, then by what it lacks
     host, alone = hosts.state(row), only(hosts.state(row))
     shortages: dict[str, int] = {}
@@ -56,7 +56,7 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
     return NearMiss(host=host.host, shortages=shortages, reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _wanted(spec: RequestSpec, resource_class: str) -> int:
+def _amount(spec: RequestSpec, resource_class: str) -> int:
     amount, override = _AMOUNTS.get(resource_class, CPUS), amount_set(spec.flavor, resource_class)
     return amount.own(spec.flavor) // amount.unit if override is None else override
 

@@ -121,22 +121,22 @@ class TrustedFilter(Filter):
         self._trust = self.collaborator(TrustSource)
 
     def applies(self, spec: RequestSpec) -> bool:
-        return bool(_wanted(spec))
+        return bool(_level(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        level, levels = _wanted(spec), self._trust.levels()
+        level, levels = _level(spec), self._trust.levels()
         key = (TRUST, level, levels.number)
         return hosts.derived(key, lambda host: _is(host, level, levels), "?")
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return _is(host_state, _wanted(spec_obj), self._trust.levels())
+        return _is(host_state, _level(spec_obj), self._trust.levels())
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         level = self._trust.levels().of.get(host_state.nodename, UNKNOWN)
-        return f"its trust level is {level}, not {_wanted(spec)}"
+        return f"its trust level is {level}, not {_level(spec)}"
 
 
-def _wanted(spec: RequestSpec) -> str:
+def _level(spec: RequestSpec) -> str:
     return spec.flavor.extra_specs.get(TRUST, "")
 
 

@@ -47,7 +47,7 @@ _BITS_PROPERTY = "hw_maxphysaddr_bits"
 Predicate = tuple[str, str]
 
 
-class _Wanted(msgspec.Struct, frozen=True):
+class _Requirements(msgspec.Struct, frozen=True):
     """What an image requires, in canonical names; the key of a derived column."""
 
     names: tuple[str, ...]
@@ -83,9 +83,23 @@ class ImagePropertiesFilter(FactFilter):
         return bool(self.asked(spec).names)
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        return _rejection(host, asked)
+        image: _Requirements = asked
+        if not image.names:
+            return None
+        if not any(kind.issuperset(image.names) for kind in _supported(host.supported_instances)):
+            return f"supports no instance of {', '.join(image.names)}"
+        if image.versions and host.hypervisor_version:
+            version = decode_version(host.hypervisor_version)
+            if not _meets(version, image.versions):
+                bounds = ",".join(sign + bound for sign, bound in image.versions)
+                return f"hypervisor version {version} does not meet {bounds}"
+        if image.address_bits:
+            bits = host_attributes.follow(host, ("cpu_info", "maxphysaddr", "bits"))
+            if not isinstance(bits, int) or bits < image.address_bits:
+                return f"has {bits} physical address bits, not {image.address_bits}"
+        return None
 
-    def asked(self, spec: RequestSpec) -> _Wanted:
+    def asked(self, spec: RequestSpec) -> _Requirements:
         properties = spec.image_properties
         default = self.parameters.image_properties_default_architecture
         names = (
@@ -93,7 +107,7 @@ class ImagePropertiesFilter(FactFilter):
             _canonical(properties.get("img_hv_type"), _HYPERVISORS),
             _canonical(properties.get("hw_vm_mode"), _MODES),
         )
-        return _Wanted(
+        return _Requirements(
             tuple(name for name in names if name),
             _predicates(properties.get(_VERSION_PROPERTY)),
             _address_bits(properties.get(_BITS_PROPERTY)),
@@ -134,24 +148,6 @@ def _address_bits(bits: Any) -> int | None:
             f"spec_obj.image.properties.{_BITS_PROPERTY}",
             f"{str(bits)[:40]!r} is not a number of bits",
         ) from None
-
-
-def _rejection(host: HostState, image: _Wanted) -> str | None:
-    """Why a host does not suit the image; None when it does."""
-    if not image.names:
-        return None
-    if not any(kind.issuperset(image.names) for kind in _supported(host.supported_instances)):
-        return f"supports no instance of {', '.join(image.names)}"
-    if image.versions and host.hypervisor_version:
-        version = decode_version(host.hypervisor_version)
-        if not _meets(version, image.versions):
-            bounds = ",".join(sign + bound for sign, bound in image.versions)
-            return f"hypervisor version {version} does not meet {bounds}"
-    if image.address_bits:
-        bits = host_attributes.follow(host, ("cpu_info", "maxphysaddr", "bits"))
-        if not isinstance(bits, int) or bits < image.address_bits:
-            return f"has {bits} physical address bits, not {image.address_bits}"
-    return None
 
 
 def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.host_attributes import attribute
 from scheduler_worker.scheduling.ovirt import demand, figures
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
@@ -71,17 +71,12 @@ class MigrationFilter(SourceFilter):
 
 def _address(host: HostState) -> str:
     """Empty where it is unknown."""
-    try:
-        return str(ipaddress.ip_address(host.host_ip or ""))
-    except ValueError:
-        return host.host_ip or ""
+    return str(attribute(host, "host_ip") or "")
 
 
 def _is_loopback(host: HostState) -> bool:
-    try:
-        return ipaddress.ip_address(host.host_ip or "").is_loopback
-    except ValueError:
-        return host.host_ip == "localhost"
+    address = attribute(host, "host_ip")
+    return bool(getattr(address, "is_loopback", address == "localhost"))
 
 
 class LeaveHostFilter(SourceFilter):
