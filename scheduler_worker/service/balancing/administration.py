@@ -135,13 +135,13 @@ class BalancingAdministration:
             ledger: MigrationLedger = replica.ledger
             power: PowerLedger = replica.power
         with self._records.lock:
-            found = self._records.last_round(replica.scope)
+            last_round = self._records.last_round(replica.scope)
             lead = self._records.leaders.get(replica.scope)
         return BalancingStatus(
             **msgspec.structs.asdict(mode),
             balance=balance.label if balance else None,
             worker=lead.worker.partition("/")[0] if lead else None,
-            last_round=found,
+            last_round=last_round,
             under_way=list(ledger.under_way.values()),
             waiting=ledger.setbacks,
             power_under_way=power.under_way,

@@ -100,18 +100,18 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
     def ended(
         self, cluster: str, took_s: float, rounds: tuple[Round | None, Round | None] | None
     ) -> None:
-        before, found = rounds or (None, None)
-        if found is not None:
-            self._last_rounds.write_round(self._fleet.store, cluster, found)
+        before, latest = rounds or (None, None)
+        if latest is not None:
+            self._last_rounds.write_round(self._fleet.store, cluster, latest)
             self._observer.time(events.BALANCING_TIME, took_s, cluster)
-            self._observer.count(events.BUSY, cluster, by=self._busy_s(before, found))
+            self._observer.count(events.BUSY, cluster, by=self._busy_s(before, latest))
 
-    def _busy_s(self, before: Round | None, found: Round) -> float:
+    def _busy_s(self, before: Round | None, latest: Round) -> float:
         """For how long hosts have been busy since the last round, added up."""
         if before is None:
             return 0.0
-        passed_s = min(found.at_s - before.at_s, _MOST_INTERVALS * self._settings.interval_s)
-        return max(0.0, passed_s) * len({*before.busy_hosts} & {*found.busy_hosts})
+        passed_s = min(latest.at_s - before.at_s, _MOST_INTERVALS * self._settings.interval_s)
+        return max(0.0, passed_s) * len({*before.busy_hosts} & {*latest.busy_hosts})
 
     def _rounds_of(self, cluster: str) -> ClusterRounds:
         return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
@@ -161,8 +161,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         return self._hosts if self._hosts or not self._fleet.names() else None
 
     def describe(self) -> dict[str, object]:
-        """Leaderships, ledgers and last rounds by cluster, as this worker has read them; for the
-        dump.
+        """Leaderships, ledgers and last rounds by cluster, as they were read last; for the dump.
 
         Takes no lock, and leaves out what a balance remembers of each host.
         """
@@ -179,5 +178,5 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         return {"balancer": self.worker, "clusters": clusters}
 
 
-def _described(found: Round | None) -> object:
-    return msgspec.to_builtins(found and structs.replace(found, seen_since_s={}))
+def _described(last_round: Round | None) -> object:
+    return msgspec.to_builtins(last_round and structs.replace(last_round, seen_since_s={}))

@@ -190,10 +190,9 @@ class Ledgers:
         progress: Progress | None,
     ) -> None:
         """Log and count the end of an action; without an answer, by a check or for its silence."""
-        outcome = "done"
-        if setback is not None:
-            is_answer = progress is not None and progress.state in {"refused", "failed"}
-            outcome = progress.state if progress is not None and is_answer else "overdue"
+        outcome = "done" if setback is None else "overdue"
+        if setback and progress and progress.state in {"refused", "failed"}:
+            outcome = progress.state
         if isinstance(asked, AskedPower):
             what = f"bringing {asked.host} {phrase(asked.to)}"
             self._observer.count(events.POWER_ACTIONS, cluster, asked.to, outcome)

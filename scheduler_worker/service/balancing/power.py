@@ -58,7 +58,7 @@ class PowerActions:
 
     # Proposals
 
-    def consider(self, found: Situation, plan: BalancePlan) -> list[ConsideredPower]:
+    def consider(self, situation: Situation, plan: BalancePlan) -> list[ConsideredPower]:
         """Ask for the plan's action; where it is held back, for that of a plan without its host.
 
         Raises Conflict, StateUnavailable.
@@ -67,7 +67,7 @@ class PowerActions:
         skipped: set[str] = set()
         proposed = plan.power
         while proposed is not None and proposed.host not in skipped:
-            outcome, what = self._try(found, proposed)
+            outcome, what = self._try(situation, proposed)
             tried.append(
                 ConsideredPower(
                     host=proposed.host, to=proposed.to, reason=proposed.reason, outcome=outcome
@@ -76,27 +76,27 @@ class PowerActions:
             self._deps.observer.count(events.POWER_ACTIONS, self._cluster, proposed.to, what)
             LOG.info(
                 "Balancing %s (%s, %s): %s %s: %s; %s",
-                self._cluster, found.policy, found.mode, proposed.host, phrase(proposed.to),
+                self._cluster, situation.policy, situation.mode, proposed.host, phrase(proposed.to),
                 proposed.reason, outcome,
             )  # fmt: skip
             is_busy = self._replica.power.under_way is not None
             if what != "held" or is_busy or len(tried) == _MOST_CONSIDERED:
                 break
             skipped.add(proposed.host)
-            others = left_alone(found.load, skipped)
-            proposed = found.balance.plan(others, plan.memory, found.now_s).power
+            load = left_alone(situation.load, skipped)
+            proposed = situation.balance.plan(load, plan.memory, situation.now_s).power
         return tried
 
-    def _try(self, found: Situation, proposed: PowerAction) -> tuple[str, str]:
+    def _try(self, situation: Situation, proposed: PowerAction) -> tuple[str, str]:
         """Ask for an action if it may be; returns what became of it, in words and for metrics."""
-        why_not = found.power.why_not(proposed, found.now_s)
+        why_not = situation.power.why_not(proposed, situation.now_s)
         if why_not is None and proposed.to != "up":
             why_not = self.why_needed(proposed.host)
         if why_not is not None:
             return why_not, "held"
-        if found.mode == "dry_run":
+        if situation.mode == "dry_run":
             return SHOWN, "shown"
-        asked, why_not = self._write_down(found, proposed)
+        asked, why_not = self._write_down(situation, proposed)
         if asked is None:
             return why_not or "the cluster has changed meanwhile", "held"
         set_power = partial(self._deps.power_target.set_power, self._cluster, asked)
@@ -112,29 +112,29 @@ class PowerActions:
         vms = self._vms = self._vms or self._read_vms()
         with replica.lock:
             drain_safety = DrainSafety(vms, host)
-        for kind, some in vms.kinds.items():
+        for kind, vm_by_host in vms.kinds.items():
             with replica.lock:
-                doubtful = drain_safety.doubtful(kind, some)
+                doubtful = drain_safety.doubtful(kind, vm_by_host)
             for source in doubtful:
                 with replica.lock:
-                    is_needed = drain_safety.is_needed(kind, source, some[source])
+                    is_needed = drain_safety.is_needed(kind, source, vm_by_host[source])
                 if is_needed:
-                    return f"{some[source]} on {source} could go to no other host"
+                    return f"{vm_by_host[source]} on {source} could go to no other host"
         return None
 
     def _read_vms(self) -> RunningVms:
         replica = self._replica
         with replica.lock:
             table = self._deps.fleet.prepare(replica)
-            found = RunningVms(self._deps.pipelines().of(replica), table)
+            vms = RunningVms(self._deps.pipelines().of(replica), table)
             names = sorted({record.host for record in table.records})
         for name in names:
             with replica.lock:
-                found.read(name)
-        return found
+                vms.read(name)
+        return vms
 
     def _write_down(
-        self, found: Situation, proposed: PowerAction
+        self, situation: Situation, proposed: PowerAction
     ) -> tuple[AskedPower | None, str | None]:
         """Enter an action into the ledger; None, and why, if that is not permitted any more."""
         deps = self._deps
@@ -143,7 +143,7 @@ class PowerActions:
 
         def with_it(ledger: PowerLedger, replica: ClusterReplica, now_s: float) -> PowerLedger:
             nonlocal why_not
-            if not found.holds(deps, replica):
+            if not situation.holds(deps, replica):
                 return ledger
             why_not = ledger.why_not(proposed, now_s) or why_not_now(replica, proposed)
             if why_not is not None:
@@ -151,7 +151,7 @@ class PowerActions:
             return ledger.ask(
                 proposed,
                 action_id=action_id,
-                policy=str(found.policy),
+                policy=str(situation.policy),
                 now_s=now_s,
                 limits=deps.settings.limits,
             )
@@ -184,7 +184,7 @@ def why_not_now(replica: ClusterReplica, proposed: PowerAction) -> str | None:
     occupants: Collection[str] = (
         *running,
         *table.reported_instances(host),
-        *(each.instance_uuid for each in reserved),
+        *(reservation.instance_uuid for reservation in reserved),
         *replica.ledger.travellers(host),
     )
     return f"{min(occupants)} is on it, or on its way" if occupants else None

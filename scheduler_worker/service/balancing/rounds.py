@@ -54,33 +54,33 @@ class ClusterRounds:
         Raises ClusterPolicyError, Conflict, StateUnavailable.
         """
         self._power.begin()
-        found = self._situation()
+        situation = self._situation()
         if self._replica.ledger.under_way:
-            self._settle(found)
-            found = self._situation()
+            self._settle(situation)
+            situation = self._situation()
         if self._replica.power.under_way is not None:
             self._power.settle()
-            found = self._situation()
-        if found is None:
+            situation = self._situation()
+        if situation is None:
             return None
-        if found.mode == "off":
+        if situation.mode == "off":
             plan = BalancePlan(nothing_because="it is switched off")
-            return self._protected(self._round(found, plan, [], []), found, before)
+            return self._protected(self._round(situation, plan, [], []), situation, before)
         seen_since_s = before.seen_since_s if before else {}
-        memory = BalanceMemory(moves=found.ledger.moves, seen_since_s=seen_since_s)
-        plan = found.balance.plan(found.load, memory, found.now_s)
-        tried = self._consider(found, plan)
-        made = self._round(found, plan, tried, self._power.consider(found, plan))
-        return self._protected(made, found, before)
+        memory = BalanceMemory(moves=situation.ledger.moves, seen_since_s=seen_since_s)
+        plan = situation.balance.plan(situation.load, memory, situation.now_s)
+        tried = self._consider(situation, plan)
+        made = self._round(situation, plan, tried, self._power.consider(situation, plan))
+        return self._protected(made, situation, before)
 
     def _situation(self) -> Situation | None:
         return situation_of(self._deps, self._replica)
 
     # What is under way
 
-    def _settle(self, found: Situation | None) -> None:
+    def _settle(self, situation: Situation | None) -> None:
         """Take in what has become of migrations: by reports, by the target, or by silence."""
-        known = self._progress(found)
+        known = self._progress(situation)
         limits = self._deps.settings.limits
 
         def advanced(ledger: MigrationLedger, now_s: float) -> MigrationLedger:
@@ -102,11 +102,11 @@ class ClusterRounds:
 
         self._deps.ledgers.change(self._cluster, MigrationLedger, settled, known)
 
-    def _progress(self, found: Situation | None) -> dict[str, Progress]:
+    def _progress(self, situation: Situation | None) -> dict[str, Progress]:
         """What reports and the target say of migrations, by their ids."""
         known = {
             asked.id: progress
-            for asked, progress in (arrivals(found.load, found.ledger) if found else ())
+            for asked, progress in (arrivals(situation.load, situation.ledger) if situation else ())
         }
         under_way = self._replica.ledger.under_way.values()
         unknown = [asked for asked in under_way if asked.id not in known]
@@ -132,7 +132,7 @@ class ClusterRounds:
 
     # Highly available VMs
 
-    def _protected(self, made: Round, found: Situation, before: Round | None) -> Round:
+    def _protected(self, made: Round, situation: Situation, before: Round | None) -> Round:
         """The round, with the hosts whose highly available VMs would not find room elsewhere.
 
         Says so when that changes. It is an alert only, as in oVirt: nothing is moved for it.
@@ -140,9 +140,9 @@ class ClusterRounds:
         known = before.unprotected_hosts if before else ()
         checked_at_s = before.protection_checked_at_s if before else 0.0
         hosts = known
-        if found.now_s - checked_at_s >= _PROTECTION_INTERVAL_S:
-            checked_at_s = found.now_s
-            hosts = tuple(unprotected_hosts(found.load))
+        if situation.now_s - checked_at_s >= _PROTECTION_INTERVAL_S:
+            checked_at_s = situation.now_s
+            hosts = tuple(unprotected_hosts(situation.load))
         self._deps.observer.level(events.UNPROTECTED, len(hosts), self._cluster)
         if hosts != known and hosts:
             LOG.warning(
@@ -150,27 +150,28 @@ class ClusterRounds:
                 "room on the others", self._cluster, listed(list(hosts)),
             )  # fmt: skip
         elif hosts != known:
+            up = sum(host.state == "up" for host in situation.load.hosts)
             LOG.info(
                 "Balancing %s: of %d hosts that are up none has highly available VMs without room "
-                "on others", self._cluster, sum(host.state == "up" for host in found.load.hosts),
+                "on others", self._cluster, up,
             )  # fmt: skip
         return structs.replace(made, unprotected_hosts=hosts, protection_checked_at_s=checked_at_s)
 
     # Proposals
 
-    def _consider(self, found: Situation, plan: BalancePlan) -> list[Considered]:
+    def _consider(self, situation: Situation, plan: BalancePlan) -> list[Considered]:
         """Try the proposals in order until one is asked for."""
         tried: list[Considered] = []
         why_needed = functools.cache(self._power.why_needed)
         for proposed in plan.migrations[:_MOST_CONSIDERED]:
             why_not = why_needed(proposed.source) if proposed.empties else None
             outcome, what = (
-                (why_not, "held") if why_not else self._try(found, proposed, plan.memory)
+                (why_not, "held") if why_not else self._try(situation, proposed, plan.memory)
             )
             self._deps.observer.count(events.PROPOSALS, self._cluster, what)
             LOG.info(
                 "Balancing %s (%s, %s): %s from %s to %s: %s; %s",
-                self._cluster, found.policy, found.mode, proposed.vm, proposed.source,
+                self._cluster, situation.policy, situation.mode, proposed.vm, proposed.source,
                 listed(proposed.destinations), proposed.reason, outcome,
             )  # fmt: skip
             tried.append(
@@ -187,22 +188,24 @@ class ClusterRounds:
                 break
         return tried
 
-    def _try(self, found: Situation, proposed: Migration, memory: BalanceMemory) -> tuple[str, str]:
+    def _try(
+        self, situation: Situation, proposed: Migration, memory: BalanceMemory
+    ) -> tuple[str, str]:
         """Ask for a migration if it may be; returns what became of it, in words and for metrics."""
         limits = self._deps.settings.limits
-        why_not = found.ledger.why_not(proposed, found.now_s, limits)
+        why_not = situation.ledger.why_not(proposed, situation.now_s, limits)
         if why_not is not None:
             return why_not, "held"
-        if found.mode == "dry_run":
+        if situation.mode == "dry_run":
             return SHOWN, "shown"
-        asked = self._write_down(found, proposed, memory)
+        asked = self._write_down(situation, proposed, memory)
         if asked is None:
             return "the cluster has changed meanwhile", "held"
         migrate = functools.partial(self._deps.target.migrate, self._cluster, asked)
         return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate, limits)
 
     def _write_down(
-        self, found: Situation, proposed: Migration, memory: BalanceMemory
+        self, situation: Situation, proposed: Migration, memory: BalanceMemory
     ) -> AskedMigration | None:
         """Enter a migration into the ledger; None if that is not permitted any more."""
         limits = self._deps.settings.limits
@@ -212,12 +215,12 @@ class ClusterRounds:
             ledger: MigrationLedger, replica: ClusterReplica, now_s: float
         ) -> MigrationLedger:
             is_permitted = ledger.why_not(proposed, now_s, limits) is None
-            if not is_permitted or not found.holds(self._deps, replica):
+            if not is_permitted or not situation.holds(self._deps, replica):
                 return ledger
             return ledger.trimmed(memory, now_s, limits).ask(
                 proposed,
                 action_id=action_id,
-                policy=str(found.policy),
+                policy=str(situation.policy),
                 now_s=now_s,
                 limits=limits,
             )
@@ -227,7 +230,7 @@ class ClusterRounds:
 
     def _round(
         self,
-        found: Situation,
+        situation: Situation,
         plan: BalancePlan,
         tried: list[Considered],
         power: list[ConsideredPower],
@@ -235,22 +238,22 @@ class ClusterRounds:
         nothing = plan.nothing_because
         if tried and not tried[-1].outcome.startswith((ASKED, SHOWN)):
             nothing = f"no proposal can be asked for; the last is {tried[-1].outcome}"
-        if nothing and (count := len(found.ledger.under_way)):
+        if nothing and (count := len(situation.ledger.under_way)):
             nothing += f"; {count} of its migrations under way"
         is_switching = bool(power) and power[-1].outcome.startswith((ASKED, SHOWN))
-        if nothing and found.mode != "off" and not is_switching:
+        if nothing and situation.mode != "off" and not is_switching:
             LOG.info(
                 "Balancing %s (%s, %s): nothing, because %s",
-                self._cluster, found.policy, found.mode, nothing,
+                self._cluster, situation.policy, situation.mode, nothing,
             )  # fmt: skip
         return Round(
-            at_s=found.now_s,
-            policy=str(found.policy),
-            balance=found.balance.name,
-            mode=found.mode,
+            at_s=situation.now_s,
+            policy=str(situation.policy),
+            balance=situation.balance.name,
+            mode=situation.mode,
             nothing_because=nothing,
             considered=tuple(tried),
             power=tuple(power),
-            busy_hosts=found.busy_hosts,
+            busy_hosts=situation.busy_hosts,
             seen_since_s=plan.memory.seen_since_s,
         )

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from msgspec import structs
 
 from scheduler_worker.model.cluster_load import (
-    BalancingSwitch,
     ClusterLoad,
     HostLoad,
     Mode,
@@ -63,8 +62,7 @@ class Situation(NamedTuple):
 
 def mode_of(replica: ClusterReplica, policy: PolicyReference, default: Mode) -> Mode:
     """The mode of a cluster under a policy; the caller holds the replica's lock."""
-    switch: BalancingSwitch | None = replica.switch
-    return mode_in_force(switch, policy.id, default)
+    return mode_in_force(replica.switch, policy.id, default)
 
 
 def situation_of(deps: BalancingDependencies, replica: ClusterReplica) -> Situation | None:
@@ -108,8 +106,8 @@ def less_in_progress(
     The VMs of these migrations cannot be moved.
     """
     moving = ledger.under_way.keys()
-    busy = {each.source for each in ledger.under_way.values()} | set(switching)
-    busy |= {each.destination for each in ledger.under_way.values() if each.destination}
+    busy = {asked.source for asked in ledger.under_way.values()} | set(switching)
+    busy |= {asked.destination for asked in ledger.under_way.values() if asked.destination}
     if not busy:
         return load
 

@@ -99,7 +99,7 @@ class Feeder(Periodic):
             keep=self._keep,
         )
         self._outline: Outline | None = None
-        self._found: Outline | SourceUnavailable | None = None
+        self._answer: Outline | SourceUnavailable | None = None
         """What the thread that reads the outline has found last, until it is looked at."""
         self._outline_due_s = float("-inf")
         self._problem = ""
@@ -128,10 +128,10 @@ class Feeder(Periodic):
         Raises Conflict, StateUnavailable.
         """
         with contextlib.suppress(SourceUnavailable):
-            found = self._outline_now()
+            outline = self._outline_now()
             with self._guard:
                 if self.is_leader():
-                    self._take_outline(found, self._clock.monotonic_s())
+                    self._take_outline(outline, self._clock.monotonic_s())
         with self._guard:
             parts = [part for part in self._parts.values() if not part.progress.problem]
         looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
@@ -163,10 +163,10 @@ class Feeder(Periodic):
         if state.problem:
             return "Nova's API database cannot be read, so that no hosts are known"
         hosts = sum(part.hosts for part in state.parts.values())
-        left = sum(part.left for part in state.parts.values())
-        if hosts and not left:
+        unread = sum(part.left for part in state.parts.values())
+        if hosts and not unread:
             return f"What the {hosts} hosts have in Placement is still being read; try again"
-        return f"The hosts are still being read: {hosts - left} of {hosts} are known; try again"
+        return f"The hosts are still being read: {hosts - unread} of {hosts} are known; try again"
 
     def describe(self) -> Mapping[str, object]:
         """The feed's state for an operator, as this worker knows it."""
@@ -183,8 +183,8 @@ class Feeder(Periodic):
         """
         state, now_s = self.records.state, self._now_s()
         return [
-            (each, max(0.0, now_s - each.synced_at_s) if each.synced_at_s else None)
-            for each in (state.parts.values() if state else ())
+            (part, max(0.0, now_s - part.synced_at_s) if part.synced_at_s else None)
+            for part in (state.parts.values() if state else ())
         ]
 
     def stop(self) -> None:
@@ -223,9 +223,9 @@ class Feeder(Periodic):
     def _round(self, now_s: float) -> None:
         if now_s >= self._outline_due_s or self._wants_outline.is_set():
             self._start(_OUTLINE, self._read_outline)
-        if (found := self._found) is not None:
-            self._found = None
-            self._take_outline(found, now_s)
+        if (answer := self._answer) is not None:
+            self._answer = None
+            self._take_outline(answer, now_s)
         for part in self._parts.values():
             self._start(part.part.id, partial(self._run, part))
         self._publish()
@@ -273,12 +273,12 @@ class Feeder(Periodic):
     def _read_outline(self) -> None:
         self._wants_outline.clear()
         try:
-            self._found = self._outline_now()
+            self._answer = self._outline_now()
         except SourceUnavailable as error:
-            self._found = error
+            self._answer = error
         except Exception as error:
             LOG.exception("The cells and aggregates cannot be read")
-            self._found = SourceUnavailable(repr(error))
+            self._answer = SourceUnavailable(repr(error))
         self.wake()
 
     def _outline_now(self) -> Outline:
@@ -286,32 +286,32 @@ class Feeder(Periodic):
         with self._reading_outline:
             return self._deps.source.outline()
 
-    def _take_outline(self, found: Outline | SourceUnavailable, now_s: float) -> None:
+    def _take_outline(self, answer: Outline | SourceUnavailable, now_s: float) -> None:
         settings = self._settings
-        if isinstance(found, SourceUnavailable):
+        if isinstance(answer, SourceUnavailable):
             if not self._problem:
-                LOG.error("The cells and aggregates cannot be read: %s", found)
-            self._problem = str(found)
+                LOG.error("The cells and aggregates cannot be read: %s", answer)
+            self._problem = str(answer)
             self._outline_due_s = now_s + settings.services_interval_s
             return
         if self._problem:
             LOG.info("The cells and aggregates can be read again")
         self._problem = ""
         self._outline_due_s = now_s + settings.full_interval_s
-        self._store_aggregates(found)
-        self._follow(found)
-        self._outline = found
-        self._remove_unmapped(found)
+        self._store_aggregates(answer)
+        self._follow(answer)
+        self._outline = answer
+        self._remove_unmapped(answer)
 
     def _store_aggregates(self, outline: Outline) -> None:
         inventory, fleet = self._deps.inventory, self._deps.fleet
         fleet.refresh_globals()
         with fleet.globals.lock:
             known = dict(fleet.globals.aggregates)
-        found = {aggregate.id: aggregate for aggregate in outline.aggregates}
-        if changed := [each for key, each in found.items() if known.get(key) != each]:
+        aggregates = {aggregate.id: aggregate for aggregate in outline.aggregates}
+        if changed := [new for key, new in aggregates.items() if known.get(key) != new]:
             inventory.update_aggregates(changed)
-        for gone in known.keys() - found.keys():
+        for gone in known.keys() - aggregates.keys():
             inventory.delete_aggregate(gone)
 
     def _follow(self, outline: Outline) -> None:
@@ -331,16 +331,14 @@ class Feeder(Periodic):
     def _remove_unmapped(self, outline: Outline) -> None:
         """Remove the hosts of cells that were disabled or deleted."""
         parts = {part.id for part in outline.parts}
-        gone = [each for each in watched(self._deps.fleet) if each.cell_uuid not in parts]
+        gone = [host for host in watched(self._deps.fleet) if host.cell_uuid not in parts]
         if gone:
             remove(self._deps.inventory, gone)
 
     # Leadership
 
     def _take_lead(self) -> float:
-        """Renew the lead or take it; returns the seconds until it may be taken, 0 if this worker
-        leads.
-        """
+        """Renew the lead or take it; returns the seconds until it may be taken, 0: it is held."""
         began_s = self._clock.monotonic_s()
         with self.records.lock:
             now_s = self._refresh()
@@ -409,7 +407,7 @@ class Feeder(Periodic):
         """Forget what was read: another worker goes on with it."""
         self._held_until_s = float("-inf")
         self._outline_due_s = float("-inf")
-        self._outline, self._found, self._problem = None, None, ""
+        self._outline, self._answer, self._problem = None, None, ""
         self._parts = {}
 
     def is_leader(self) -> bool:
@@ -478,9 +476,7 @@ class Looker(Periodic):
         return 0.0
 
     def look_if_asked(self) -> bool:
-        """Whether a refresh was requested, which is done then. Raises Conflict,
-        StateUnavailable.
-        """
+        """Refresh if that was requested; whether it was. Raises Conflict, StateUnavailable."""
         begun = self._records.begin(self._store)
         if begun is None:
             return False

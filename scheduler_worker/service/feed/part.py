@@ -24,7 +24,7 @@ from scheduler_worker.errors import (
     SourceUnavailable,
     StateUnavailable,
 )
-from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.feed import (
     Census,
     ChangedRow,
@@ -53,9 +53,7 @@ class PartProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     nodes_since_s: float | None = None
-    """From when the changes of compute nodes are to be read on, by the source's clock; None: read
-    all.
-    """
+    """From when changes of compute nodes are to be read, by the source's clock; None: read all."""
     instances_since_s: float | None = None
     read_to: str | None = None
     """While all is read for the first time: the last host that was stored, of all in their order;
@@ -131,19 +129,12 @@ class ClusterNames:
         """The cluster of a host name."""
         if self._settings.clusters == "cell":
             return self._checked(part.name, f"cell {part.id}", part.id)
-        for aggregate in self._aggregates.get(host, ()):
-            name = self._named_by(aggregate)
-            if name is not None:
-                return name
-        return self._settings.default_cluster
-
-    def _named_by(self, aggregate: Aggregate) -> str | None:
-        """The cluster that an aggregate names; the first such aggregate of a host decides."""
         key, default = self._settings.cluster_key, self._settings.default_cluster
-        if key not in aggregate.metadata:
-            return None
-        where = f"aggregate {aggregate.name or aggregate.id}, metadata {key}"
-        return self._checked(aggregate.metadata[key], where, default)
+        for aggregate in self._aggregates.get(host, ()):
+            if key in aggregate.metadata:  # the first such aggregate decides
+                where = f"aggregate {aggregate.name or aggregate.id}, metadata {key}"
+                return self._checked(aggregate.metadata[key], where, default)
+        return default
 
     def _checked(self, name: str, where: str, instead: str) -> str:
         try:
@@ -291,10 +282,10 @@ class PartFeed:
         self._complain(
             "host mappings",
             sorted(
-                f"host {each.host} has no mapping to this cell; nova-manage cell_v2 discover_hosts "
+                f"host {node.host} has no mapping to this cell; nova-manage cell_v2 discover_hosts "
                 "makes it"
-                for each in census.nodes
-                if each.host is not None and each.host not in self._outline.part_of
+                for node in census.nodes
+                if node.host is not None and node.host not in self._outline.part_of
             ),
         )
         self._note(hosts=owned, left=len(self._pending))
@@ -321,7 +312,7 @@ class PartFeed:
             known = replica.table.reported_instances(host)
             reserved = replica.table.reservations_of_host(record.uuid)
             # Its rows may stand still meanwhile: the reservation lasts as long as it is listed.
-            if any(is_under_way(each.instance_uuid, known) for each in reserved):
+            if any(is_under_way(reservation.instance_uuid, known) for reservation in reserved):
                 return True
         return len(known) != census.instances.get(host, 0)
 
@@ -329,15 +320,15 @@ class PartFeed:
         assert self._tails is not None  # noqa: S101 - a census comes first
         nodes, instances = self._tails
         began_s = self._deps.now_s()
-        found = self._deps.source.changes(
+        changes = self._deps.source.changes(
             self.part.id, nodes_since_s=nodes.since_s, instances_since_s=instances.since_s
         )
-        self._observe("changes", len(found.nodes) + len(found.instances))
-        changed = {each.host for each in nodes.take(found.nodes, found.now_s)}
-        for instance in instances.take(found.instances, found.now_s):
+        self._observe("changes", len(changes.nodes) + len(changes.instances))
+        changed = {node.host for node in nodes.take(changes.nodes, changes.now_s)}
+        for instance in instances.take(changes.instances, changes.now_s):
             changed |= {instance.host, *self._deps.fleet.hosts_of(instance.uuid)}
-        self._pending |= {each for each in changed if each is not None and self._owns(each)}
-        settled = {each.uuid: each.host for each in found.instances if each.is_settled}
+        self._pending |= {host for host in changed if host is not None and self._owns(host)}
+        settled = {row.uuid: row.host for row in changes.instances if row.is_settled}
         if settled:
             self._known_hosts.refresh()
             self._check_lead()
@@ -392,7 +383,7 @@ class PartFeed:
 
     def _remove_gone(self, census: Census) -> None:
         present = {node.uuid for node in census.nodes if node.host and self._owns(node.host)}
-        gone = [each for uuid, each in self._fed().items() if uuid not in present]
+        gone = [record for uuid, record in self._fed().items() if uuid not in present]
         if gone:
             self._check_lead()
             remove(self._deps.inventory, gone)
@@ -472,8 +463,8 @@ class PartFeed:
         return self._outline.part_of.get(host) == self.part.id
 
     def _fed(self) -> dict[str, HostRecord]:
-        return {each.uuid: each for each in watched(self._deps.fleet)
-                if each.cell_uuid == self.part.id}  # fmt: skip
+        return {record.uuid: record for record in watched(self._deps.fleet)
+                if record.cell_uuid == self.part.id}  # fmt: skip
 
 
 def end_unexpected(
@@ -487,23 +478,23 @@ def end_unexpected(
     """
     for replica in deps.fleet.clusters():
         with replica.lock:
-            found = [
+            unexpected = [
                 reservation
                 for reservation in replica.reservations.values()
                 if reservation.instance_uuid in settled
                 and settled[reservation.instance_uuid] != reservation.host
                 and reservation.created_at_s < before_s
             ]
-        for each in found:
+        for reservation in unexpected:
             # One that changed or moved meanwhile is seen again: rows are read for some seconds.
             with contextlib.suppress(Conflict):
-                deps.inventory.release_one(replica.scope, each)
+                deps.inventory.release_one(replica.scope, reservation)
 
 
 def remove(inventory: Inventory, gone: Sequence[HostRecord]) -> None:
     """Remove hosts that the source does not have any more. Raises Conflict, StateUnavailable."""
-    inventory.remove_hosts([(each.host, each.nodename) for each in gone])
-    names = listed(sorted({each.host for each in gone}))
+    inventory.remove_hosts([(record.host, record.nodename) for record in gone])
+    names = listed(sorted({record.host for record in gone}))
     LOG.info("Removed %d hosts that are not fed any more: %s", len(gone), names)
 
 

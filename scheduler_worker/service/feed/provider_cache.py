@@ -38,13 +38,13 @@ class ProviderCache:
         self._usage: dict[str, _Usage] = {}
         self._trees: dict[str, list[str]] = {}
 
-    def list_all(self, found: Sequence[Listed]) -> None:
+    def list_all(self, listed: Sequence[Listed]) -> None:
         """These are all the providers there are."""
         trees: dict[str, list[str]] = {}
-        for each in found:
-            trees.setdefault(each.root_provider_uuid, []).append(each.uuid)
+        for provider in listed:
+            trees.setdefault(provider.root_provider_uuid, []).append(provider.uuid)
         # Replaced whole: another thread asks for trees meanwhile.
-        self._listed, self._trees = {each.uuid: each for each in found}, trees
+        self._listed, self._trees = {provider.uuid: provider for provider in listed}, trees
         for known in (self._facts, self._usage):
             for uuid in known.keys() - self._listed.keys():
                 del known[uuid]
@@ -52,38 +52,38 @@ class ProviderCache:
     def list_trees(self, trees: Mapping[str, Sequence[Listed]]) -> None:
         """These are the providers in the trees of some; none: there is no such root any more."""
         for root, tree in trees.items():
-            found = [each for each in tree if each.root_provider_uuid == root]
+            providers = [provider for provider in tree if provider.root_provider_uuid == root]
             for uuid in self._trees.pop(root, ()):
                 self._listed.pop(uuid, None)
-            if found:
-                self._trees[root] = [each.uuid for each in found]
-            self._listed |= {each.uuid: each for each in found}
+            if providers:
+                self._trees[root] = [provider.uuid for provider in providers]
+            self._listed |= {provider.uuid: provider for provider in providers}
 
     def add_known(self, tree: Iterable[ResourceProvider]) -> None:
         """Take in what a host's record has of its tree, as far as that is exact."""
-        for each in tree:
-            if each.uuid in self._listed and each.generation is not None:
-                self._facts[each.uuid] = ProviderFacts(
-                    generation=each.generation,
-                    inventories=each.inventories,
-                    traits=each.traits,
-                    aggregates=each.aggregates,
+        for provider in tree:
+            if provider.uuid in self._listed and provider.generation is not None:
+                self._facts[provider.uuid] = ProviderFacts(
+                    generation=provider.generation,
+                    inventories=provider.inventories,
+                    traits=provider.traits,
+                    aggregates=provider.aggregates,
                 )
-                self._usage[each.uuid] = _Usage(
-                    each.read_at_s, each.usages, each.consumers, each.generation
+                self._usage[provider.uuid] = _Usage(
+                    provider.read_at_s, provider.usages, provider.consumers, provider.generation
                 )
 
     def add_sums(self, sums: Mapping[str, ProviderSum], read_at_s: float) -> None:
         """Take in capacity and use of providers of which nothing better is known."""
-        for uuid, each in sums.items():
+        for uuid, summed in sums.items():
             if uuid in self._listed and uuid not in self._facts:
                 inventories = {
-                    name: Inventory(total=capacity) for name, capacity in each.capacity.items()
+                    name: Inventory(total=capacity) for name, capacity in summed.capacity.items()
                 }
                 self._facts[uuid] = ProviderFacts(
-                    generation=None, inventories=inventories, traits=tuple(sorted(each.traits))
+                    generation=None, inventories=inventories, traits=tuple(sorted(summed.traits))
                 )
-                self._usage[uuid] = _Usage(read_at_s, dict(each.used), None)
+                self._usage[uuid] = _Usage(read_at_s, dict(summed.used), None)
 
     def add_facts(self, facts: Mapping[str, ProviderFacts]) -> None:
         """Take in what providers have."""
@@ -116,15 +116,15 @@ class ProviderCache:
         """Whether it is known what the root has, at least roughly."""
         return root in self._facts and root in self._usage
 
-    def suits(self, provider: str, found: ProviderSum) -> bool:
+    def suits(self, provider: str, summed: ProviderSum) -> bool:
         """Whether a provider has at least this room, and these traits, by what is known of it."""
         facts, usage = self._facts.get(provider), self._usage.get(provider)
-        if facts is None or usage is None or set(facts.traits) != set(found.traits):
+        if facts is None or usage is None or set(facts.traits) != set(summed.traits):
             return False
         known = {name: inventory.capacity for name, inventory in facts.inventories.items()}
         return all(
-            capacity - found.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
-            for name, capacity in found.capacity.items()
+            capacity - summed.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
+            for name, capacity in summed.capacity.items()
         )
 
     def aggregates_of(self, root: str) -> set[str]:
@@ -167,7 +167,7 @@ class ProviderCache:
         if not self.is_known(root):
             return None
         known = (uuid for uuid in self.tree_of(root) if uuid in self._facts)
-        return tuple(self._provider(uuid) for uuid in sorted(known, key=lambda each: each != root))
+        return tuple(self._provider(uuid) for uuid in sorted(known, key=lambda uuid: uuid != root))
 
     def _provider(self, uuid: str) -> ResourceProvider:
         listed, facts = self._listed[uuid], self._facts[uuid]
@@ -191,11 +191,11 @@ class ProviderCache:
 
 
 def is_same_but_for_times(
-    some: Iterable[ResourceProvider], others: Iterable[ResourceProvider]
+    before: Iterable[ResourceProvider], after: Iterable[ResourceProvider]
 ) -> bool:
     """Whether two readings of a tree differ in nothing but when they were read."""
 
     def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
-        return [msgspec.structs.replace(each, read_at_s=0.0) for each in tree]
+        return [msgspec.structs.replace(provider, read_at_s=0.0) for provider in tree]
 
-    return timeless(some) == timeless(others)
+    return timeless(before) == timeless(after)

@@ -88,9 +88,7 @@ class ProviderFeed(Periodic):
         verifying: Providers | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """``verifying`` reads for :meth:`verify`, which is not to wait for a round; None: as well
-        ``reader``.
-        """
+        """``verifying`` reads for :meth:`verify`, which waits for no round; None: ``reader``."""
         super().__init__("providers", self.run_due, settings.interval_s)
         observer = observer or Observer()
         self._reader = counted(reader, observer)
@@ -246,10 +244,9 @@ class ProviderFeed(Periodic):
                     if before is None or before == instances.keys():
                         self._instances.setdefault(uuid, frozenset(instances))
                         continue
-                    is_fewer = bool(before - instances.keys())
                     self._instances[uuid] = frozenset(instances)
                     self._due_s.setdefault(uuid, now_s)
-                    if is_fewer:
+                    if before - instances.keys():
                         self._left.add(uuid)
                 overdue_s = replica.table.now_s - settle_s
                 for reservation in replica.reservations.values():
@@ -303,12 +300,10 @@ class ProviderFeed(Periodic):
         except PlacementRefused as error:  # of a trait that there is not, for example
             LOG.info("Placement finds no hosts for a request that found none here: %s", error)
             return
-        for provider, found in answer.items():
-            books = self._books
-            if not books.suits(provider, found) or not suits(
-                query, books.aggregates_of(found.root)
-            ):
-                yield found.root
+        for provider, summed in answer.items():
+            aggregates = self._books.aggregates_of(summed.root)
+            if not (self._books.suits(provider, summed) and suits(query, aggregates)):
+                yield summed.root
 
     def _hosts(self) -> dict[str, HostRecord]:
         """All hosts as they are now, by uuid. Raises StateUnavailable."""
@@ -321,17 +316,17 @@ class ProviderFeed(Periodic):
 
     def _roots_of(self, providers: Iterable[str]) -> set[str]:
         roots = {provider: self._books.root_of(provider) for provider in providers}
-        unknown = [each for each, root in roots.items() if root is None]
+        unknown = [provider for provider, root in roots.items() if root is None]
         trees = self._reader.trees(unknown) if unknown else {}
-        found = {tree[0].root_provider_uuid for tree in trees.values() if tree}
-        return found.union(filter(None, roots.values()))
+        listed = {tree[0].root_provider_uuid for tree in trees.values() if tree}
+        return listed.union(filter(None, roots.values()))
 
     def _read(self, roots: Iterable[str], *, demanded: bool = False) -> None:
         """Read trees, and store what has changed; ``demanded``: even if that is only the time."""
         roots = list(roots)
-        found = self._trees.read(self._reader, self._books, roots, demanded=demanded)
+        trees = self._trees.read(self._reader, self._books, roots, demanded=demanded)
         if self.is_begun:
-            self._shown |= found
+            self._shown |= trees
         for root in roots:
             self._changed.pop(root, None)
             self._rough.pop(root, None)

@@ -50,8 +50,8 @@ def watched(fleet: Fleet) -> Iterator[HostRecord]:
     """The hosts that a feed watches, as this process knows them."""
     for replica in fleet.clusters():
         with replica.lock:
-            found = list(filter(is_watched, replica.table.records))
-        yield from found
+            hosts = list(filter(is_watched, replica.table.records))
+        yield from hosts
 
 
 class ServiceCheck:
@@ -95,25 +95,25 @@ class ServiceCheck:
             raise SourceUnavailable(f"The services of cell {part_id} could not be read lately")
         try:
             self._connect()
-            found = self._source.services(part_id, [each.host for each in fed])
-            has_changed = bool(self._differing(found, fed))
-            found = self._source.services(part_id) if has_changed else found
+            services = self._source.services(part_id, [record.host for record in fed])
+            has_changed = bool(self._differing(services, fed))
+            services = self._source.services(part_id) if has_changed else services
         except SourceUnavailable as error:
             self._leave_alone(part_id, error)
             raise
         if self._left_alone_until_s.pop(part_id, None):
             LOG.info("The services of cell %s can be read again", part_id)
         if has_changed:
-            self._store(part_id, found)
-        return {each.uuid: facts_of(found, each.host, self._settings) for each in fed}
+            self._store(part_id, services)
+        return {record.uuid: facts_of(services, record.host, self._settings) for record in fed}
 
     def close(self) -> None:
         """Close the connections."""
         self._source.close()
 
-    def _store(self, part_id: str, found: ServiceStates) -> None:
+    def _store(self, part_id: str, services: ServiceStates) -> None:
         reports = self._differing(
-            found, (each for each in watched(self._fleet) if each.cell_uuid == part_id)
+            services, (record for record in watched(self._fleet) if record.cell_uuid == part_id)
         )
         self._update_hosts(reports)
         LOG.info("The services of %d hosts have changed since they were read", len(reports))

@@ -59,29 +59,29 @@ class HostTrees:
         """
         read: dict[str, Tree] = {}
         remaining = iter(dict.fromkeys(roots))
-        while some := list(islice(remaining, _MOST_AT_ONCE)):
+        while chunk := list(islice(remaining, _MOST_AT_ONCE)):
             self._fleet.refresh()
             read_at_s = now_s(self._fleet)
-            books.list_trees(reader.trees(some))
-            providers = [uuid for root in some for uuid in books.tree_of(root)]
+            books.list_trees(reader.trees(chunk))
+            providers = [uuid for root in chunk for uuid in books.tree_of(root)]
             books.add_uses(reader.uses(providers), read_at_s)
             books.add_facts(reader.facts(books.of_another_time(providers)))
-            read |= self.store(books, some, demanded=demanded)
+            read |= self.store(books, chunk, demanded=demanded)
         return read
 
     def store(
         self, books: ProviderCache, roots: Iterable[str], *, demanded: bool = False
     ) -> dict[str, Tree]:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
-        found = {root: tree for root in roots if (tree := books.report(root)) is not None}
+        trees = {root: tree for root in roots if (tree := books.report(root)) is not None}
         reports = []
-        for record in self._fleet.records_of(found):
-            known, tree = record.resource_providers, found[record.uuid]
+        for record in self._fleet.records_of(trees):
+            known, tree = record.resource_providers, trees[record.uuid]
             if known != tree and (demanded or not is_same_but_for_times(known, tree)):
                 reports.append(_report(record, tree))
         if reports:
             self._update_hosts(reports)
-        return found
+        return trees
 
 
 def now_s(fleet: Fleet) -> float:
@@ -128,14 +128,14 @@ class Verifier:
             record.uuid: record.resource_providers for record in self._fleet.records_of(roots)
         }
         doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
-        found = self._trees.read(self._reader, ProviderCache(), doubtful) if doubtful else {}
-        return before | {root: found.get(root, ()) for root in doubtful}
+        trees = self._trees.read(self._reader, ProviderCache(), doubtful) if doubtful else {}
+        return before | {root: trees.get(root, ()) for root in doubtful}
 
     def _by_traits(self, before: Mapping[str, Tree], traits: Collection[str]) -> list[str]:
         """The hosts whose compute nodes have one of these and should not, or the reverse."""
         known = {
-            each.uuid: each.traits for root, tree in before.items() for each in tree
-            if each.uuid == root
+            provider.uuid: provider.traits for root, tree in before.items() for provider in tree
+            if provider.uuid == root
         }  # fmt: skip
         owners = self._owners(traits, list(known))
         return [
@@ -149,52 +149,56 @@ class Verifier:
         hosts_known = sum(len(cluster.table) for cluster in self._fleet.clusters())
         if len(traits) < len(hosts) and hosts_known <= _MOST_LISTED:
             with contextlib.suppress(PlacementRefused):  # there may be no such trait
-                return {trait: {one.uuid for one in self._reader.having(trait)} for trait in traits}
-        found = self._reader.traits(hosts, aggregates=False)
+                return {
+                    trait: {provider.uuid for provider in self._reader.having(trait)}
+                    for trait in traits
+                }
+        facts = self._reader.traits(hosts, aggregates=False)
         return {
-            trait: {uuid for uuid, one in found.items() if trait in one.traits} for trait in traits
+            trait: {uuid for uuid, fact in facts.items() if trait in fact.traits}
+            for trait in traits
         }
 
     def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:
         """The hosts whose trees are others, with the least questions."""
         listed = self._reader.trees(list(before))
-        known = {each.uuid: _traits(each) for tree in before.values() for each in tree}
-        others = self._others(
+        known = {provider.uuid: _traits(provider) for tree in before.values() for provider in tree}
+        changed = self._changed(
             known,
             {
-                each.uuid: each.generation
+                provider.uuid: provider.generation
                 for root, tree in before.items()
-                for each in _moved(listed[root], tree)
+                for provider in _moved(listed[root], tree)
             },
         )
         return [
             root
             for root, tree in before.items()
             if _parents(listed[root]) != _parents(tree)
-            or not others.isdisjoint(each.uuid for each in tree)
+            or not changed.isdisjoint(provider.uuid for provider in tree)
         ]
 
-    def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
+    def _changed(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
         """The providers among these that have other traits or aggregates than is known."""
         unseen = [
             uuid
             for uuid, generation in generations.items()
             if self._seen.get(uuid) != (generation, known[uuid])
         ]
-        found = self._reader.traits(unseen) if unseen else {}
-        others = {uuid for uuid in unseen if found.get(uuid) != known[uuid]}
+        traits = self._reader.traits(unseen) if unseen else {}
+        changed = {uuid for uuid in unseen if traits.get(uuid) != known[uuid]}
         for uuid in unseen:
-            if uuid not in others:
+            if uuid not in changed:
                 self._seen[uuid] = (generations[uuid], known[uuid])
         if len(self._seen) > _MOST_SEEN:
             self._seen = {}
-        return others
+        return changed
 
 
 def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterator[Listed]:
     """Providers that the record has with another generation, or with none."""
-    before = {each.uuid: each.generation for each in tree}
-    return (each for each in listed if before.get(each.uuid, each.generation) != each.generation)
+    before = {provider.uuid: provider.generation for provider in tree}
+    return (now for now in listed if before.get(now.uuid, now.generation) != now.generation)
 
 
 def _traits(provider: ResourceProvider) -> ProviderTraits:
@@ -202,7 +206,7 @@ def _traits(provider: ResourceProvider) -> ProviderTraits:
 
 
 def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]:
-    return {each.uuid: each.parent_provider_uuid for each in tree}
+    return {provider.uuid: provider.parent_provider_uuid for provider in tree}
 
 
 LOG = logging.getLogger(__name__)
@@ -220,7 +224,7 @@ class SharingProviders:
         self._clock = clock
         self._interval_s = interval_s
         self._reading = threading.Lock()
-        self._found: tuple[SharingProvider, ...] | None = None
+        self._providers: tuple[SharingProvider, ...] | None = None
         self._due_s = float("-inf")
 
     def run_due(self) -> None:
@@ -230,36 +234,36 @@ class SharingProviders:
 
     def known(self) -> Sequence[SharingProvider] | None:
         """As they were last read; None: not yet. Does not block."""
-        return self._found
+        return self._providers
 
     def read(self) -> Sequence[SharingProvider]:
         """As they are now. Raises PlacementUnavailable, PlacementRefused."""
         with self._reading:
-            found = self._read()
-            before, self._found = self._found, found
+            providers = self._read()
+            before, self._providers = self._providers, providers
             self._due_s = self._clock.monotonic_s() + self._interval_s
-        names = [each.name for each in found]
-        if names != [each.name for each in before or ()]:
+        names = [provider.name for provider in providers]
+        if names != [provider.name for provider in before or ()]:
             LOG.info(
                 "Placement is asked about requests for what these resource providers share: %s",
                 ", ".join(names) or "none any more",
             )
-        return found
+        return providers
 
     def _read(self) -> tuple[SharingProvider, ...]:
-        listed = sorted(self._reader.having(SHARES), key=lambda each: each.name)
+        listed = sorted(self._reader.having(SHARES), key=lambda provider: provider.name)
         if not listed:
             return ()
-        uuids = [each.uuid for each in listed]
+        uuids = [provider.uuid for provider in listed]
         facts, usages = self._reader.facts(uuids), self._reader.usages(uuids)
         return tuple(
             SharingProvider(
-                uuid=each.uuid,
-                name=each.name,
-                inventories=facts[each.uuid].inventories,
-                usages=usages.get(each.uuid, {}),
-                aggregates=frozenset(facts[each.uuid].aggregates),
+                uuid=provider.uuid,
+                name=provider.name,
+                inventories=facts[provider.uuid].inventories,
+                usages=usages.get(provider.uuid, {}),
+                aggregates=frozenset(facts[provider.uuid].aggregates),
             )
-            for each in listed
-            if each.uuid in facts
+            for provider in listed
+            if provider.uuid in facts
         )

@@ -48,7 +48,7 @@ class Reported(NamedTuple):
     @property
     def missing(self) -> list[str]:
         """What keeps it from serving, but for a drain."""
-        return [each for each in self.report.missing if each != DRAINED] if self.report else []
+        return [text for text in self.report.missing if text != DRAINED] if self.report else []
 
     @property
     def state(self) -> WorkerState:
@@ -67,7 +67,7 @@ def state_of(facts: WorkerFacts, missing: Sequence[str], in_hand: int) -> Worker
         return "dry run"
     if facts.is_drained:
         return "draining" if in_hand else "drained"
-    return "not ready" if any(each != DRAINED for each in missing) else "serving"
+    return "not ready" if any(text != DRAINED for text in missing) else "serving"
 
 
 class ReportedWorkers:
@@ -82,7 +82,7 @@ class ReportedWorkers:
         """The workers that are there now, by name. Raises StateUnavailable."""
         with self._workers.lock:
             self._workers.refresh(self._store)
-            facts = sorted(self._workers.workers.values(), key=lambda each: each.name)
+            facts = sorted(self._workers.workers.values(), key=lambda worker: worker.name)
         with self._reports.lock:
             now_s = self._reports.refresh(self._store).now_s
             reports = dict(self._reports.reports)
@@ -108,23 +108,18 @@ REFUSED_SHARE, REFUSED_LEAST = 0.2, 20
 def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     """What is wrong with these workers; nothing where all is well."""
     yield from _serving(workers)
-    yield from (
-        failed(
-            f"worker {worker.name}",
-            f"it has reported nothing for {worker.age_s:.0f} s",
-            remedies.SILENT,
-        )
-        for worker in workers
-        if worker.is_silent
-    )
+    for worker in workers:
+        if worker.is_silent:
+            message = f"it has reported nothing for {worker.age_s:.0f} s"
+            yield failed(f"worker {worker.name}", message, remedies.SILENT)
     # What a silent worker said last need not be so any more.
     heard = [worker for worker in workers if not worker.is_silent]
     yield from _missing(heard)
-    facts = [each.facts for each in heard]
+    facts = [worker.facts for worker in heard]
     yield from drained(WORKERS, facts)
     yield from versions(WORKERS, facts)
     yield from configuration(WORKERS, facts)
-    reports = {each.name: each.report for each in heard if each.report is not None}
+    reports = {worker.name: worker.report for worker in heard if worker.report is not None}
     yield from _feed(reports)
     yield from _hosts(reports)
     yield from _load(reports)
@@ -132,17 +127,17 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     yield from _troubles(reports)
 
 
-def versions(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+def versions(check: str, workers: Sequence[WorkerFacts]) -> Iterator[Finding]:
     """Whether several versions are in use."""
-    known = sorted({each.version for each in found})
+    known = sorted({worker.version for worker in workers})
     if len(known) > 1:
         message = f"versions {listed(known)} are in use at the same time"
         yield warning(check, message, remedies.UPGRADE)
 
 
-def drained(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+def drained(check: str, workers: Sequence[WorkerFacts]) -> Iterator[Finding]:
     """Whether workers are drained."""
-    names = sorted(each.name for each in found if each.is_drained)
+    names = sorted(worker.name for worker in workers if worker.is_drained)
     if names:
         yield warning(
             check,
@@ -169,8 +164,8 @@ def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
         for text in worker.missing:
             by_text.setdefault(text, []).append(worker)
     for text, having in by_text.items():
-        is_feeding = any(each.facts.is_feeding for each in having)
-        yield failed(_of(each.name for each in having), text, _remedy_of(text, is_feeding))
+        is_feeding = any(worker.facts.is_feeding for worker in having)
+        yield failed(_of(worker.name for worker in having), text, _remedy_of(text, is_feeding))
 
 
 def _remedy_of(missing: str, is_feeding: bool) -> str:
@@ -181,18 +176,18 @@ def _remedy_of(missing: str, is_feeding: bool) -> str:
     return remedies.of_state(missing)
 
 
-def configuration(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+def configuration(check: str, workers: Sequence[WorkerFacts]) -> Iterator[Finding]:
     """Whether the workers of each topic agree on where hosts come from and are claimed."""
-    serving = [each for each in found if not each.is_dry_run]
+    serving = [worker for worker in workers if not worker.is_dry_run]
     options: dict[str, Callable[[WorkerFacts], bool]] = {
-        "[nova_claims] enabled": lambda each: each.is_claiming,
-        "[nova_feed] enabled": lambda each: each.is_feeding,
+        "[nova_claims] enabled": lambda worker: worker.is_claiming,
+        "[nova_feed] enabled": lambda worker: worker.is_feeding,
     }
-    for topic in sorted({each.topic for each in serving}):
-        of_topic = [each for each in serving if each.topic == topic]
+    for topic in sorted({worker.topic for worker in serving}):
+        of_topic = [worker for worker in serving if worker.topic == topic]
         for option, is_on in options.items():
-            on = sorted(each.name for each in of_topic if is_on(each))
-            off = sorted(each.name for each in of_topic if not is_on(each))
+            on = sorted(worker.name for worker in of_topic if is_on(worker))
+            off = sorted(worker.name for worker in of_topic if not is_on(worker))
             if on and off:
                 message = f"{option} is on for {listed(on)}, and off for {listed(off)}"
                 yield failed(check, message, remedies.SAME_CONFIGURATION)
@@ -227,24 +222,24 @@ def _lag_s(part: PartReport) -> float:
 
 def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     counted = [report.hosts for report in reports.values() if report.hosts is not None]
-    by_cluster = {name: counts for found in counted for name, counts in found.items()}
-    hosts = {name: each for name, each in by_cluster.items() if each != HostCounts()}
+    by_cluster = {name: counts for of_worker in counted for name, counts in of_worker.items()}
+    hosts = {name: counts for name, counts in by_cluster.items() if counts != HostCounts()}
     if counted and not hosts:
         yield failed(
             "the hosts",
             "none is known: every request is refused",
             "Let hosts report (docs/rpc.md, update_hosts), or read Nova's: [nova_feed] enabled",
         )
-    for name, each in sorted(hosts.items()):
-        awake = each.up + each.down
-        if not each.up:
+    for name, counts in sorted(hosts.items()):
+        awake = counts.up + counts.down
+        if not counts.up:
             message = (
-                f"none of its hosts is up: {each.down} down, {each.disabled} disabled, "
-                f"{each.asleep} asleep"
+                f"none of its hosts is up: {counts.down} down, {counts.disabled} disabled, "
+                f"{counts.asleep} asleep"
             )
             yield failed(f"cluster {name}", message, _see("SchedulerNoHostUp", remedies.HOSTS))
-        elif each.down > DOWN_SHARE * awake:
-            message = f"{each.down} of {awake} hosts are down ({each.down / awake:.0%})"
+        elif counts.down > DOWN_SHARE * awake:
+            message = f"{counts.down} of {awake} hosts are down ({counts.down / awake:.0%})"
             yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", remedies.HOSTS))
 
 
@@ -260,14 +255,17 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
             ),
         )
     lately = [report.lately for report in reports.values()]
-    slowest_s = Spread.summed(each.durations for each in lately).reached(0.99)
+    slowest_s = Spread.summed(recent.durations for recent in lately).reached(0.99)
     if slowest_s is not None and slowest_s > SLOW_S:
         yield warning(
             "requests",
             f"one of a hundred takes {slowest_s:.0f} s or longer; callers give up after 60 s",
             _see("SchedulerSlow", "See whether waiting for locks takes the time, or holding them"),
         )
-    refused, placed = sum(each.refused for each in lately), sum(each.placed for each in lately)
+    refused, placed = (
+        sum(recent.refused for recent in lately),
+        sum(recent.placed for recent in lately),
+    )
     asked = refused + placed
     if asked >= REFUSED_LEAST and refused > REFUSED_SHARE * asked:
         yield warning(
@@ -309,5 +307,5 @@ def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 
 def _of(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return f"worker {found[0]}" if len(found) == 1 else f"workers {listed(found)}"
+    ordered = sorted(names)
+    return f"worker {ordered[0]}" if len(ordered) == 1 else f"workers {listed(ordered)}"

@@ -157,8 +157,10 @@ class Inventory:
             known = replica.table.reported_instances(host)
             changed = change(known)
             nodes = [record.uuid for record in replica.table.find(host)]
-            reserved = [each for uuid in nodes for each in reservations.on_host(replica, uuid)]
-            gone = [each for each in reserved if each.instance_uuid == deleted]
+            reserved = [
+                reservation for uuid in nodes for reservation in reservations.on_host(replica, uuid)
+            ]
+            gone = [reservation for reservation in reserved if reservation.instance_uuid == deleted]
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
@@ -248,17 +250,15 @@ class Inventory:
         having: set[str] = set()
         before: set[str] = set()
         for _ in range(_ROUNDS):
-            others = [
-                instance_uuid for instance_uuid in instance_uuids if instance_uuid not in having
-            ]
+            remaining = [uuid for uuid in instance_uuids if uuid not in having]
             moves_seen = self._known_hosts.moves_seen()
-            self._moves.finish(instances=others)
+            self._moves.finish(instances=remaining)
             for replica in self._fleet.clusters():
-                having |= self._end_in(replica, others, end)
-                before |= {each for each in others if each in ended(replica)}
+                having |= self._end_in(replica, remaining, end)
+                before |= {uuid for uuid in remaining if uuid in ended(replica)}
             # One may have moved from a cluster not yet read to one that was. That an instance's
             # earlier reservation has ended does not say that there is no later one.
-            if having.issuperset(others) or moves_seen == self._known_hosts.moves_seen():
+            if having.issuperset(remaining) or moves_seen == self._known_hosts.moves_seen():
                 break
         return len(having | before)
 
@@ -288,15 +288,11 @@ class Inventory:
             self._fleet.refresh_globals()
             with shared.lock:
                 known = shared.aggregates
-                newer = [
-                    aggregate
-                    for aggregate in aggregates
-                    if not aggregate.is_older(known.get(aggregate.id))
-                ]
+                newer = [new for new in aggregates if not new.is_older(known.get(new.id))]
                 puts = list(map(records.put_aggregate, newer))
                 guards = [Guard(put.key, shared.version(put.key)) for put in puts]
             written = self._write_shared(puts, guards, once)
-            aggregates = [each for each, done in zip(newer, written, strict=True) if not done]
+            aggregates = [new for new, done in zip(newer, written, strict=True) if not done]
             if not aggregates:
                 return
         raise Conflict("Other workers kept changing these aggregates; try again.")

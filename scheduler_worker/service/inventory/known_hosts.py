@@ -67,8 +67,8 @@ class KnownHosts:
 
     def is_elsewhere(self, replica: ClusterReplica, report: HostReport) -> bool:
         """Whether another cluster has a host of the report's uuid."""
-        others = self._fleet.known(self._fleet.places.of(_uuid(report)) - {replica.scope})
-        return any(record_of_uuid(each, report) for each in others)
+        clusters = self._fleet.known(self._fleet.places.of(_uuid(report)) - {replica.scope})
+        return any(record_of_uuid(cluster, report) for cluster in clusters)
 
     def register(self, scope: str) -> None:
         """Store a cluster's name unless it is known. Raises StateUnavailable."""
@@ -95,8 +95,8 @@ def record_of_uuid(replica: ClusterReplica, report: HostReport) -> HostRecord | 
 
 def record_of_name(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
     """The record with the report's host and node name, if it is the only one."""
-    found = replica.table.find(report.host, _nodename(report))
-    return found[0] if len(found) == 1 else None
+    nodes = replica.table.find(report.host, _nodename(report))
+    return nodes[0] if len(nodes) == 1 else None
 
 
 def _is_about(report: HostReport, record: HostRecord) -> bool:
@@ -110,7 +110,5 @@ def _uuid(report: HostReport) -> Sequence[str]:
 
 
 def _nodename(report: HostReport) -> str | None:
-    for name in (report.nodename, report.hypervisor_hostname):
-        if isinstance(name, str):
-            return name
-    return None
+    names = (report.nodename, report.hypervisor_hostname)
+    return next((name for name in names if isinstance(name, str)), None)

@@ -35,13 +35,13 @@ def page(
         for replica in replicas:
             held.enter_context(replica.lock)
             replica.refresh(fleet.store)
-        found = (
+        pairs = (
             (key, replica)
             for replica in replicas
             for key in keys_of(replica)
             if (marker is None or key > marker) and (where is None or where(replica, key))
         )
-        first = heapq.nsmallest(limit + 1, found, key=lambda pair: pair[0])
+        first = heapq.nsmallest(limit + 1, pairs, key=lambda pair: pair[0])
         shown = first[:limit]
         rows = [row(replica, key) for key, replica in shown]
     return rows, shown[-1][0] if len(first) > limit else None

@@ -120,16 +120,16 @@ class HostReports:
         read = self._known_hosts.look(reports)
         with contextlib.suppress(Conflict):  # Other workers are finishing the same moves.
             self._moves.finish(hosts={report.host for report in reports})
-        found = list(map(self._known_hosts.find, reports))
-        if None in found:
+        known_hosts = list(map(self._known_hosts.find, reports))
+        if None in known_hosts:
             # It may have moved to a cluster that was read before.
             read = self._known_hosts.refresh()
-            found = list(map(self._known_hosts.find, reports))
-        scopes = list(map(self._scope_of, count(), reports, found))
+            known_hosts = list(map(self._known_hosts.find, reports))
+        scopes = list(map(self._scope_of, count(), reports, known_hosts))
         # Each report is stamped with the time of its own cluster's store.
         self._fleet.refresh(list(map(self._fleet.cluster, set(scopes) - read)))
         by_scope: dict[str, list[_Update]] = {}
-        for update in map(self._update, count(), reports, scopes, found):
+        for update in map(self._update, count(), reports, scopes, known_hosts):
             by_scope.setdefault(update.scope, []).append(update)
         return {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
 
@@ -166,7 +166,7 @@ class HostReports:
             reserved = reservations.on_host(replica, known.record.uuid)
         listed = {str(instance["uuid"]): instance for instance in report.instances}
         return remembering(listed, before) != before or any(
-            is_under_way(each.instance_uuid, listed) for each in reserved
+            is_under_way(reservation.instance_uuid, listed) for reservation in reserved
         )
 
     # Merging
@@ -275,10 +275,8 @@ class HostReports:
                 return version
             self._known_hosts.refresh()
             updates = [
-                self._update(
-                    each.number, each.report, each.scope, self._known_hosts.find(each.report)
-                )
-                for each in elsewhere
+                self._update(number, report, scope, self._known_hosts.find(report))
+                for number, report, scope, *_ in elsewhere
             ]
         raise Conflict(f"Other workers kept moving the hosts of {len(updates)} reports; try again.")
 
@@ -320,13 +318,13 @@ class HostReports:
         if record is None:
             return None
         same_node = replica.table.find(record.host, record.nodename)
-        newer = next((each for each in same_node if _is_newer(each, record)), None)
+        newer = next((node for node in same_node if _is_newer(node, record)), None)
         if newer is not None:  # Another worker stored the first report of the node created anew.
             formers, puts, guards = {record.uuid}, list[Put](), list[Guard]()
             ended: Sequence[Reservation] = ()
             kept = newer.uuid
         else:
-            formers = {known.uuid, *(each.uuid for each in same_node)} - {record.uuid}
+            formers = {known.uuid, *(node.uuid for node in same_node)} - {record.uuid}
             puts = [] if is_stored else [records.put_host(record)]
             guards = []
             ended = self._plan_instances(replica, record, report, now_s, puts, guards)
@@ -357,20 +355,24 @@ class HostReports:
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
         if listed is not None:
-            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
+            instances = remembering(
+                {str(instance["uuid"]): instance for instance in listed}, instances
+            )
         reserved = reservations.on_host(replica, record.uuid)
         ended: list[Reservation] = []
         if reserved:
             gone = withdrawn(reserved, record)
             puts += reservations.given_back(gone)
-            kept = [each for each in reserved if each not in gone]
+            kept = [reservation for reservation in reserved if reservation not in gone]
             use = _use_report(record, report, instances, now_s, self._reservation_ttl_s)
-            ended, left = settled(kept, use)
+            ended, remaining = settled(kept, use)
             puts += reservations.absorbed(ended, now_s, self._remember_answers_s)
-            puts += reservations.changed(reserved, left)
+            puts += reservations.changed(reserved, remaining)
             guards += reservations.guards(replica, reserved)
         if ended or listed is not None:
-            facts = {each.instance_uuid: _facts(each, instances) for each in ended}
+            facts = {
+                reservation.instance_uuid: _facts(reservation, instances) for reservation in ended
+            }
             puts.append(records.put_instances(record.host, {**instances, **facts}))
         if ended and listed is None:
             key = records.INSTANCES + record.host
@@ -413,8 +415,8 @@ def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:
     return {"uuid": uuid, **known.get(uuid, {}), TAKES: takes(reservation.resources)}
 
 
-def _is_newer(other: HostRecord, record: HostRecord) -> bool:
+def _is_newer(twin: HostRecord, record: HostRecord) -> bool:
     """Whether another record of a node was measured later than this one."""
-    if other.uuid == record.uuid or other.updated_at is None or record.updated_at is None:
+    if twin.uuid == record.uuid or twin.updated_at is None or record.updated_at is None:
         return False
-    return other.updated_at > record.updated_at
+    return twin.updated_at > record.updated_at

@@ -164,11 +164,7 @@ class PolicyAdministration:
         return self._edit(document.id, lambda _: document, actor, expected_version)
 
     def check(self, document: ClusterPolicy) -> None:
-        """Check a document as :meth:`add` and :meth:`put` do, and change nothing.
-
-        Raises:
-            Invalid, NameTaken: as those two.
-        """
+        """Check a document and change nothing; raises as :meth:`add` and :meth:`put` do."""
         if self.library.locked(document.id) is not None:
             raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
         self._check(document, self.attachments.of(document.id))
@@ -248,9 +244,8 @@ class PolicyAdministration:
         Returns all units, and the stored units by their ids.
         """
         known = {unit.id: unit for unit in self._store.units()}
-        installed = {
-            unit.id: unit for unit in installed_units(self.library.units(known.values()).catalogue)
-        }
+        catalogue = self.library.units(known.values()).catalogue
+        installed = {unit.id: unit for unit in installed_units(catalogue)}
         if changed := [unit for key, unit in installed.items() if known.get(key) != unit]:
             self._store.put_units(changed)
         known |= installed
@@ -287,11 +282,11 @@ class PolicyAdministration:
             Invalid: it comes with the worker.
             InUse, StateUnavailable, Conflict: as :meth:`switch_unit`.
         """
-        found = self.library.unit(unit_id)
-        if found.is_internal:
-            raise Invalid("unit", f"{found.name} comes with the worker and cannot be removed")
-        self._check_unused([found])
-        before = msgspec.json.encode({"name": found.name, "kind": found.kind}).decode()
+        unit = self.library.unit(unit_id)
+        if unit.is_internal:
+            raise Invalid("unit", f"{unit.name} comes with the worker and cannot be removed")
+        self._check_unused([unit])
+        before = msgspec.json.encode({"name": unit.name, "kind": unit.kind}).decode()
         self._store.remove_unit(
             unit_id, self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
         )
@@ -321,7 +316,7 @@ class PolicyAdministration:
     def _check_unused(self, units: Sequence[PolicyUnit]) -> None:
         """Raises InUse, and StateUnavailable: policies over RPC are in the shared state alone."""
         stored = [policy.document for policy in self._store.policies()]
-        check_unused(units, {each.name: each for each in stored})
+        check_unused(units, {document.name: document for document in stored})
         clusters = self._in_force.clusters()
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
 
@@ -349,7 +344,7 @@ class PolicyAdministration:
         entry = self._entry(actor, "policy.update", now, after.document)
         self._store.replace(after, expected_version=now.version, audit=entry)
         # Read again: a cluster that was attached meanwhile may have the document of before.
-        self.attachments.settle(each.cluster for each in self.attachments.of(now.id))
+        self.attachments.settle(attachment.cluster for attachment in self.attachments.of(now.id))
         return after
 
     def _check(self, document: ClusterPolicy, attached: Sequence[Attachment]) -> None:
@@ -357,11 +352,13 @@ class PolicyAdministration:
         names = {policy.document.id: policy.document.name for policy in self.library.policies()}
         check_policy(document, units, names)
         self.library.compile(document)
-        for each in attached:
+        for attachment in attached:
             try:
-                self.library.for_cluster(document, each.parameters, units)
+                self.library.for_cluster(document, attachment.parameters, units)
             except Invalid as error:
-                raise Invalid(f"cluster {each.cluster}: {error.field}", error.problem) from None
+                raise Invalid(
+                    f"cluster {attachment.cluster}: {error.field}", error.problem
+                ) from None
 
     def _entry(
         self,
@@ -370,7 +367,7 @@ class PolicyAdministration:
         before: ClusterPolicy | None,
         after: ClusterPolicy | None,
     ) -> AuditEntry:
-        [subject, *_] = {each.id for each in (before, after) if each is not None}
+        [subject, *_] = {document.id for document in (before, after) if document is not None}
         return self.audit_log.entry(actor, action, subject, _json(before), _json(after))
 
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
@@ -380,8 +377,8 @@ class PolicyAdministration:
 
 
 def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:
-    given = {name: value for name, value in structs.asdict(fields).items() if value is not None}
-    return structs.replace(policy, **given)
+    changes = {name: value for name, value in structs.asdict(fields).items() if value is not None}
+    return structs.replace(policy, **changes)
 
 
 def _json(document: ClusterPolicy | None) -> str | None:

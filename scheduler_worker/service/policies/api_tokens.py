@@ -30,10 +30,10 @@ class SharedApiTokens(Replica):
     def add(self, token: ApiToken) -> None:
         with self.lock:
             self.refresh(self._store)
-            own = [each for each in self._tokens.values() if each.user == token.user]
-            own.sort(key=lambda each: each.expires_at_s)
+            own = [earlier for earlier in self._tokens.values() if earlier.user == token.user]
+            own.sort(key=lambda earlier: earlier.expires_at_s)
             too_many = own[: max(0, len(own) - MAX_TOKENS + 1)]
-        puts = [Put(_TOKEN + each.digest, None) for each in too_many]
+        puts = [Put(_TOKEN + earlier.digest, None) for earlier in too_many]
         puts.append(Put(_TOKEN + token.digest, _encode(token), token.expires_at_s))
         self._store.write(SCOPE, [Transaction(puts)])
 

@@ -60,25 +60,27 @@ class PolicyLibrary:
 
     def policy(self, policy_id: str) -> StoredPolicy:
         """The policy with this id. Raises NotFound."""
-        found = self.locked(policy_id) or self._store.policy(policy_id)
-        if found is None:
+        policy = self.locked(policy_id) or self._store.policy(policy_id)
+        if policy is None:
             raise NotFound("policy", policy_id)
-        return found
+        return policy
 
     def policy_called(self, name: str) -> StoredPolicy:
         """The policy with this id, else with this name in any letter case. Raises NotFound."""
-        known = self.policies()
-        for each in known:
-            if each.document.id == name:
-                return each
-        for each in known:
-            if each.document.name.casefold() == name.casefold():
-                return each
+        policies = self.policies()
+        for policy in policies:
+            if policy.document.id == name:
+                return policy
+        for policy in policies:
+            if policy.document.name.casefold() == name.casefold():
+                return policy
         raise NotFound("policy", name)
 
     def locked(self, policy_id: str) -> StoredPolicy | None:
         """The built-in policy with this id."""
-        return next((each for each in self._built_in() if each.document.id == policy_id), None)
+        return next(
+            (policy for policy in self._built_in() if policy.document.id == policy_id), None
+        )
 
     def editable(self, policy_id: str) -> StoredPolicy:
         """The policy with this id. Raises NotFound, and Invalid where it is locked."""
@@ -90,19 +92,19 @@ class PolicyLibrary:
 
     def unit(self, unit_id: str) -> PolicyUnit:
         """The unit with this id. Raises NotFound."""
-        found = self.units().find(unit_id)
-        if found is None:
+        unit = self.units().find(unit_id)
+        if unit is None:
             raise NotFound("unit", unit_id)
-        return found
+        return unit
 
     def unit_as(self, unit_id: str, kind: UnitKind) -> PolicyUnit:
         """The unit with this id. Raises Invalid where there is none, or it is of another kind."""
-        found = self.units().find(unit_id)
-        if found is None:
+        unit = self.units().find(unit_id)
+        if unit is None:
             raise Invalid("unit", f"there is no unit {unit_id!r}")
-        if found.kind != kind:
-            raise Invalid("unit", f"{found.name} ({unit_id}) is a {found.kind}, not a {kind}")
-        return found
+        if unit.kind != kind:
+            raise Invalid("unit", f"{unit.name} ({unit_id}) is a {unit.kind}, not a {kind}")
+        return unit
 
     def compile(self, document: ClusterPolicy) -> None:
         """Compile a document on trial. Raises Invalid where that fails."""
@@ -120,9 +122,9 @@ class PolicyLibrary:
         """
         parameters = cluster_parameters(document, own, units)
         check_parameters(document, parameters, units, known=document.parameters)
-        found = structs.replace(document, parameters=parameters)
-        self.compile(found)
-        return found
+        document = structs.replace(document, parameters=parameters)
+        self.compile(document)
+        return document
 
 
 Changed = TypeVar("Changed")
@@ -162,7 +164,7 @@ class Attachments:
 
         Raises StateUnavailable.
         """
-        return sorted({*self._in_force.clusters(), *(each.cluster for each in self.all())})
+        return sorted({*self._in_force.clusters(), *(attached.cluster for attached in self.all())})
 
     def all(self) -> list[Attachment]:
         """Which cluster has which policy; clusters without one have :data:`NOVA`."""
@@ -170,7 +172,7 @@ class Attachments:
 
     def of(self, policy_id: str) -> list[Attachment]:
         """Those to the policy with this id."""
-        return [each for each in self.all() if each.policy_id == policy_id]
+        return [attachment for attachment in self.all() if attachment.policy_id == policy_id]
 
     def attach(
         self,
@@ -226,7 +228,7 @@ class Attachments:
                 changed_by=actor.user,
                 changed_at_s=self._clock.time_s(),
             )
-            if now is not None and _says_the_same(now, attachment):
+            if now and (now.policy_id, dict(now.parameters)) == (document.id, dict(own)):
                 attachment = now
             else:
                 texts = _text(now), _text(attachment)
@@ -328,10 +330,6 @@ def _check_cluster(name: str) -> None:
             f"{cut(name)!r} is no name of a cluster: those begin with a letter or digit and "
             "consist of up to 128 letters, digits and _ . : -",
         ) from None
-
-
-def _says_the_same(one: Attachment, other: Attachment) -> bool:
-    return one.policy_id == other.policy_id and dict(one.parameters) == dict(other.parameters)
 
 
 def _text(value: Attachment | None) -> str | None:

@@ -94,13 +94,13 @@ class AuditLog(Audit):
         self._store.record(entry)
 
     def entries(
-        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
+        self, criteria: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
     ) -> Sequence[AuditEntry]:
         """Changes and refused attempts, oldest first; ``after`` is the id of an entry.
 
         Raises Invalid for a marker that is no such id.
         """
-        return self._store.audit(wanted, after=after, limit=limit)
+        return self._store.audit(criteria, after=after, limit=limit)
 
     def purge(self, days: float) -> int:
         """Delete entries older than so many days, in small batches; returns how many.

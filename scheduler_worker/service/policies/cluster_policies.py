@@ -128,8 +128,8 @@ class ClusterPolicies:
         def puts(now: frozenset[str]) -> list[Put]:
             enabled = frozenset(stored())
             return [
-                *(records.put_unit(each) for each in sorted(enabled - now)),
-                *(records.gone(records.UNIT + each) for each in sorted(now - enabled)),
+                *(records.put_unit(unit_id) for unit_id in sorted(enabled - now)),
+                *(records.gone(records.UNIT + unit_id) for unit_id in sorted(now - enabled)),
             ]
 
         return self._settled(known, lambda: known.units, puts, "The list of enabled units")

@@ -72,15 +72,17 @@ class Pipelines:
     def compile(self, policy: ClusterPolicy) -> Pipeline:
         """The pipeline of a policy. Raises ClusterPolicyError."""
         key = write_policy(policy)
-        found = self._compiled.get(key)
-        if found is None:
+        compiled = self._compiled.get(key)
+        if compiled is None:
             try:
-                found = compile_policy(policy, self.catalogue, self._options, self._collaborators)
+                compiled = compile_policy(
+                    policy, self.catalogue, self._options, self._collaborators
+                )
             except ClusterPolicyError as error:
-                found = error
+                compiled = error
             if len(self._compiled) >= _MAX_CACHED:
                 self._compiled.clear()
-            self._compiled[key] = found
-        if isinstance(found, ClusterPolicyError):
-            raise found
-        return found
+            self._compiled[key] = compiled
+        if isinstance(compiled, ClusterPolicyError):
+            raise compiled
+        return compiled

@@ -39,7 +39,7 @@ def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, 
     """
     _check_texts(policy)
     _check_name(policy, names)
-    filters = [(UnitKind.FILTER, each) for each in policy.filters]
+    filters = [(UnitKind.FILTER, use) for use in policy.filters]
     weights = [(UnitKind.WEIGHT, weight) for weight in policy.weights]
     _check_units("filters", filters, units)
     _check_positions(policy)
@@ -74,8 +74,8 @@ def check_parameters(
         if name not in declared and name not in known:
             names = listed(sorted(declared), 20) or "none, for the policy has no such unit"
             raise Invalid(field, f"no unit of the policy declares it; declared are: {names}")
-        for each in declared.get(name, ()):
-            each.check(field, value)
+        for declaration in declared.get(name, ()):
+            declaration.check(field, value)
 
 
 def cluster_parameters(
@@ -113,7 +113,7 @@ class Declaration:
 
 def declarations(policy: ClusterPolicy, units: PolicyUnits) -> dict[str, list[Declaration]]:
     """The parameters that units of the policy declare, by name."""
-    found: dict[str, list[Declaration]] = {}
+    declared: dict[str, list[Declaration]] = {}
     for kind, use in uses(policy):
         unit = units.used(use.unit, kind)
         if unit is None:
@@ -121,10 +121,9 @@ def declarations(policy: ClusterPolicy, units: PolicyUnits) -> dict[str, list[De
         entry = units.catalogue.find(use.unit, kind)
         for parameter in unit.parameters:
             declared_in = None if entry is None else entry.unit.parameters_type
-            found.setdefault(parameter.name, []).append(
-                Declaration(use.unit, parameter, declared_in)
-            )
-    return found
+            declaration = Declaration(use.unit, parameter, declared_in)
+            declared.setdefault(parameter.name, []).append(declaration)
+    return declared
 
 
 def switchable(units: PolicyUnits, name: str) -> list[PolicyUnit]:
@@ -134,18 +133,18 @@ def switchable(units: PolicyUnits, name: str) -> list[PolicyUnit]:
         NotFound: there is none.
         Invalid: one is always enabled, or cannot be used.
     """
-    found = [unit for unit in units if name in {unit.id, unit.name}]
-    if not found:
+    named = [unit for unit in units if name in {unit.id, unit.name}]
+    if not named:
         raise NotFound("unit", name)
-    for each in found:
-        entry = units.catalogue.find(each.name, each.kind)
+    for unit in named:
+        entry = units.catalogue.find(unit.name, unit.kind)
         if entry is None:
-            raise Invalid("unit", f"{each.name} is not installed any more")
+            raise Invalid("unit", f"{unit.name} is not installed any more")
         if entry.problem is not None:
-            raise Invalid("unit", each.description)
+            raise Invalid("unit", unit.description)
         if not entry.unit.needs_enabling:
-            raise Invalid("unit", f"{each.name} comes from no file and is always enabled")
-    return found
+            raise Invalid("unit", f"{unit.name} comes from no file and is always enabled")
+    return named
 
 
 def check_unused(units: Iterable[PolicyUnit], policies: Mapping[str, ClusterPolicy]) -> None:
@@ -162,7 +161,7 @@ def check_unused(units: Iterable[PolicyUnit], policies: Mapping[str, ClusterPoli
 
 def uses(policy: ClusterPolicy) -> Iterator[tuple[UnitKind, UnitUse]]:
     """Every use of a unit in the policy, with the kind that it is used as."""
-    yield from ((UnitKind.FILTER, each) for each in policy.filters)
+    yield from ((UnitKind.FILTER, use) for use in policy.filters)
     yield from ((UnitKind.WEIGHT, weight) for weight in policy.weights)
     if policy.balance is not None:
         yield UnitKind.BALANCE, policy.balance
@@ -187,8 +186,8 @@ def _check_texts(policy: ClusterPolicy) -> None:
 
 
 def _check_characters(field: str, text: str) -> None:
-    if found := _UNSTORABLE.search(text):
-        raise Invalid(field, f"contains the character {found.group()!r}, which cannot be stored")
+    if match := _UNSTORABLE.search(text):
+        raise Invalid(field, f"contains the character {match.group()!r}, which cannot be stored")
 
 
 def _check_value(field: str, value: str) -> None:
@@ -220,9 +219,9 @@ def _check_units(field: str, used: Iterable[tuple[UnitKind, UnitUse]], units: Po
 
 def _check_positions(policy: ClusterPolicy) -> None:
     for position in ("first", "last"):
-        some = [each.unit for each in policy.filters if each.position == position]
-        if len(some) > 1:
-            raise Invalid("filters", f"only one filter can be {position}, not {listed(some)}")
+        names = [use.unit for use in policy.filters if use.position == position]
+        if len(names) > 1:
+            raise Invalid("filters", f"only one filter can be {position}, not {listed(names)}")
 
 
 def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:

@@ -48,7 +48,7 @@ class PolicyUnits:
             self._by_use[unit.name, unit.kind] = unit
 
     def __iter__(self) -> Iterator[PolicyUnit]:
-        return iter(sorted(self._by_id.values(), key=lambda each: (each.kind, each.name)))
+        return iter(sorted(self._by_id.values(), key=lambda unit: (unit.kind, unit.name)))
 
     def find(self, unit_id: str) -> PolicyUnit | None:
         """The unit with this id."""

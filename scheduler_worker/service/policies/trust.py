@@ -76,14 +76,14 @@ class Trust(Periodic, TrustSource):
         polled_s = self._clock.monotonic_s()
         try:
             nodes = self._nodes(polled_s)
-            found = self._attestation.levels(nodes) if nodes else {}
+            levels = self._attestation.levels(nodes) if nodes else {}
         except StateUnavailable:
             return self._interval_s  # the state backend reports its outages itself
         except BackendError as error:
             self._report(str(error))
             return self._interval_s
-        if found != self._levels.of:
-            self._levels = TrustLevels(self._levels.number + 1, found)
+        if levels != self._levels.of:
+            self._levels = TrustLevels(self._levels.number + 1, levels)
         self._polled_s = polled_s
         return self._interval_s
 
@@ -93,10 +93,10 @@ class Trust(Periodic, TrustSource):
         super().start()
 
     def _nodes(self, now_s: float) -> list[str]:
-        found: set[str] = set()
+        nodes: set[str] = set()
         self._fleet.refresh_globals()
         for replica in self._fleet.clusters():
             replica.catch_up(self._fleet.store, self._clock, now_s)
             with replica.lock:
-                found.update(record.nodename for record in replica.table.records)
-        return sorted(found)
+                nodes.update(record.nodename for record in replica.table.records)
+        return sorted(nodes)

@@ -46,11 +46,11 @@ SELECTORS = (NormalizedSum, WeightedSum, RankSum, BasicWeighting, RankSelector)
 
 
 def load_units(
-    options: Options, filters: Registered, weighers: Registered, *others: Registered
+    options: Options, filters: Registered, weighers: Registered, *policy_units: Registered
 ) -> tuple[Catalogue, ClusterPolicy]:
     """The catalogue of all available units, and the policy ``nova``.
 
-    ``others`` are units that only policies may name, never the options of ``nova``.
+    ``policy_units`` are units that only policies may name, never the options of ``nova``.
 
     Raises:
         ConfigError: names are unknown or no filter or weigher; the message lists all of them.
@@ -77,7 +77,7 @@ def load_units(
         problems.append(_unknown("[filter_scheduler] enabled_filters", unknown, available))
     if problems:
         raise ConfigError("; ".join(problems))
-    catalogue = unit_catalogue({**filters, **available}, {**weighers, **weighing}, *others)
+    catalogue = unit_catalogue({**filters, **available}, {**weighers, **weighing}, *policy_units)
     return catalogue, nova_policy(enabled, tuple(weighing), options, catalogue)
 
 
@@ -101,11 +101,11 @@ def unit_catalogue(*units: Registered) -> Catalogue:
         ConfigError: a class is not a unit, or declares invalid parameters.
     """
     selectors = {unit.__name__: unit for unit in SELECTORS}
-    found = dict.fromkeys(item for some in (*units, selectors, MANDATORY) for item in some.items())
+    pairs = dict.fromkeys(item for kind in (*units, selectors, MANDATORY) for item in kind.items())
     try:
         return Catalogue(
             entry(name, unit, is_mandatory=name in MANDATORY and MANDATORY[name] is unit)
-            for name, unit in found
+            for name, unit in pairs
         )
     except TypeError as error:
         raise ConfigError(f"A unit cannot be used: {error}") from None
@@ -120,13 +120,13 @@ def _classes(
     problems: list[str],
 ) -> dict[str, type[AnyUnit]]:
     """Name -> class, for the valid names; adds what is wrong with the others to ``problems``."""
-    found: dict[str, type] = {}
+    classes: dict[str, type] = {}
     unknown: list[str] = []
     for name in names:
         if name in groups:
-            found.update(registered)
+            classes.update(registered)
         elif name in registered:
-            found[name] = registered[name]
+            classes[name] = registered[name]
         else:
             try:
                 imported = _imported(name)
@@ -136,16 +136,16 @@ def _classes(
             if imported is None:
                 unknown.append(name)
             else:
-                found[imported.__name__] = imported
+                classes[imported.__name__] = imported
     if unknown:
         problems.append(_unknown(option, unknown, (*registered, *groups)))
     problems += [
-        f"{option}: {each.__module__}.{each.__name__} is not a {kind.__name__}; "
+        f"{option}: {unit.__module__}.{unit.__name__} is not a {kind.__name__}; "
         f"derive it from scheduler_worker.scheduling.plugin.{kind.__name__}"
-        for each in found.values()
-        if not issubclass(each, kind)
+        for unit in classes.values()
+        if not issubclass(unit, kind)
     ]
-    return {name: each for name, each in found.items() if issubclass(each, kind)}
+    return {name: unit for name, unit in classes.items() if issubclass(unit, kind)}
 
 
 def _imported(path: str) -> type | None:
@@ -154,15 +154,15 @@ def _imported(path: str) -> type | None:
     if not module:
         return None
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        imported = getattr(importlib.import_module(module), name, None)
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module}.".startswith(f"{missing}."):
             return None
         raise ConfigError(f"{path} cannot be loaded: {why_not_loaded(error)}") from error
-    if not isinstance(found, type):
+    if not isinstance(imported, type):
         raise ConfigError(f"{path} cannot be loaded: {module} has no class {name}")
-    return found
+    return imported
 
 
 def why_not_loaded(error: BaseException) -> str:
@@ -170,7 +170,7 @@ def why_not_loaded(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return what  # it names file and line
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.line]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line]
     where = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
     return f"{where}{what}"
 
@@ -213,19 +213,19 @@ def _entries(catalogue: Catalogue, files: Iterable[PluginFile]) -> Iterator[Cata
     taken: dict[tuple[UnitKind, str], str] = {}
     for file in files:
         problems = [file.problem] if file.problem else []
-        for each in file.classes:
-            if catalogue.find(each.name, each.kind) is not None:
-                problems.append(f"the worker has a {each.kind} {each.name} already; rename it")
-            elif other := taken.get((each.kind, each.name)):
-                problems.append(f"{other} has a {each.kind} {each.name} already; rename one")
+        for plugin in file.classes:
+            if catalogue.find(plugin.name, plugin.kind) is not None:
+                problems.append(f"the worker has a {plugin.kind} {plugin.name} already; rename it")
+            elif owner := taken.get((plugin.kind, plugin.name)):
+                problems.append(f"{owner} has a {plugin.kind} {plugin.name} already; rename one")
             else:
-                taken[each.kind, each.name] = file.name
+                taken[plugin.kind, plugin.name] = file.name
                 try:
-                    found = entry(each.name, unit_class(each))
+                    new_entry = entry(plugin.name, unit_class(plugin))
                 except (TypeError, ValueError) as error:
-                    problems.append(f"a parameter of {each.name} is invalid: {error}")
+                    problems.append(f"a parameter of {plugin.name} is invalid: {error}")
                 else:
-                    yield found
+                    yield new_entry
         if problems:
             yield _broken(file.name, "; ".join(problems))
 

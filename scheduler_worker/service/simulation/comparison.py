@@ -72,7 +72,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 def known_of(explanation: Explanation) -> dict[str, Known]:
     """Host -> what is kept of its verdict."""
-    found: dict[str, Known] = {}
+    by_host: dict[str, Known] = {}
     for diagnosis in explanation.clusters.values():
         for rank, verdict in enumerate(diagnosis.verdicts):
             if verdict.weight is None:
@@ -80,92 +80,94 @@ def known_of(explanation: Explanation) -> dict[str, Known]:
             else:
                 parts = tuple(part.product or 0.0 for part in verdict.weights)
                 known = Known(verdict.weight, "", parts, rank)
-            found.setdefault(verdict.host, known)
-    return found
+            by_host.setdefault(verdict.host, known)
+    return by_host
 
 
 def weighers_of(explanation: Explanation) -> tuple[str, ...]:
     """The names of the parts of :class:`Known`."""
-    verdicts = (verdict for one in explanation.clusters.values() for verdict in one.verdicts)
-    weights = next((verdict.weights for verdict in verdicts if verdict.weights), ())
-    return tuple(part.name for part in weights)
+    for diagnosis in explanation.clusters.values():
+        for verdict in diagnosis.verdicts:
+            if verdict.weights:
+                return tuple(part.name for part in verdict.weights)
+    return ()
 
 
 def compared(
     expected: Expectation,
-    theirs: Mapping[str, str | None],
+    current_hosts: Mapping[str, str | None],
     *,
     subset_size: int,
     look_up: Callable[[str], Known | None],
 ) -> list[Difference]:
-    """Compare each instance; ``theirs`` is where it is now, None: nowhere.
+    """Compare each instance; ``current_hosts`` is where it is now, None: nowhere.
 
     Instances of one request are alike: any of them may be on any of its hosts. ``look_up`` judges
     by now a host of which nothing was kept.
     """
-    left = Counter(expected.hosts)
-    found, others = [], list[tuple[str, str]]()
-    for instance, host in theirs.items():
+    remaining = Counter(expected.hosts)
+    differences, elsewhere = [], list[tuple[str, str]]()
+    for instance, host in current_hosts.items():
         if host is None:
-            found.append(Difference(instance, Comparison.NOT_SEEN))
-        elif left[host] > 0:
-            left[host] -= 1
-            found.append(Difference(instance, Comparison.SAME))
+            differences.append(Difference(instance, Comparison.NOT_SEEN))
+        elif remaining[host] > 0:
+            remaining[host] -= 1
+            differences.append(Difference(instance, Comparison.SAME))
         else:
-            others.append((instance, host))
-    ours = list(left.elements())
-    for instance, host in others:
+            elsewhere.append((instance, host))
+    own = list(remaining.elements())
+    for instance, host in elsewhere:
         known = expected.known.get(host)
         there, note = (known, "") if known is not None else (look_up(host), " by now")
-        if ours:
-            result, why = _judged(expected, ours.pop(0), host, there, note, subset_size)
+        if own:
+            result, why = _judged(expected, own.pop(0), host, there, note, subset_size)
         else:
             result, why = Comparison.REFUSED_HERE, _refused(expected, host, there, note)
-        found.append(Difference(instance, result, why))
-    return found
+        differences.append(Difference(instance, result, why))
+    return differences
 
 
 def _judged(
-    expected: Expectation, ours: str, theirs: str, there: Known | None, note: str, subset_size: int
+    expected: Expectation, own: str, actual: str, there: Known | None, note: str, subset_size: int
 ) -> tuple[Comparison, str]:
-    """Compare two hosts; the note says that the verdict on theirs is of another time."""
-    here = expected.known.get(ours)
-    both = f"it is on {theirs}, and would be on {ours} here"
+    """Compare two hosts; the note says that the verdict on the actual one is of another time."""
+    here = expected.known.get(own)
+    both = f"it is on {actual}, and would be on {own} here"
     if there is None:
-        return Comparison.DIFFERS, f"{both}: {theirs} is not known here"
+        return Comparison.DIFFERS, f"{both}: {actual} is not known here"
     if there.weight is None:
-        return Comparison.DIFFERS, f"{both}: {theirs} is rejected here{note} by {there.reason}"
+        return Comparison.DIFFERS, f"{both}: {actual} is rejected here{note} by {there.reason}"
     if here is None or here.weight is None:
         return Comparison.DIFFERS, both
     is_random = not note and there.rank < subset_size
     if is_random or abs(here.weight - there.weight) <= _EQUAL:
         return Comparison.AS_GOOD, ""
     why = (
-        f"{both}: {theirs} weighs {there.weight:.4g}{note}, {ours} {here.weight:.4g}"
+        f"{both}: {actual} weighs {there.weight:.4g}{note}, {own} {here.weight:.4g}"
         f"{_parts(expected.weighers, here, there)}"
     )
     return (Comparison.OVERLAPPED if expected.is_overlapped else Comparison.DIFFERS), why
 
 
-def _refused(expected: Expectation, theirs: str, there: Known | None, note: str) -> str:
+def _refused(expected: Expectation, actual: str, there: Known | None, note: str) -> str:
     if there is None:
-        reason = f"{theirs} is not known here"
+        reason = f"{actual} is not known here"
     elif there.weight is None:
-        reason = f"{theirs} is rejected{note} by {there.reason}"
+        reason = f"{actual} is rejected{note} by {there.reason}"
     else:
         reason = expected.refusal or "there was no room for all of the request's instances"
-    return f"it is on {theirs}, and is refused here: {reason}"
+    return f"it is on {actual}, and is refused here: {reason}"
 
 
 def _parts(weighers: Sequence[str], here: Known, there: Known) -> str:
     """The weighers that made the difference, the greatest first."""
     gaps = sorted(
         (
-            (ours - theirs, name)
-            for name, ours, theirs in zip(weighers, here.parts, there.parts, strict=False)
-            if abs(ours - theirs) > _EQUAL
+            (own - actual, name)
+            for name, own, actual in zip(weighers, here.parts, there.parts, strict=False)
+            if abs(own - actual) > _EQUAL
         ),
-        key=lambda each: -abs(each[0]),
+        key=lambda pair: -abs(pair[0]),
     )
     shown = ", ".join(f"{name} {gap:+.4g}" for gap, name in gaps[:_SHOWN_WEIGHERS])
     return f" ({shown})" if shown else ""

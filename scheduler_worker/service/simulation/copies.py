@@ -38,11 +38,11 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def clusters(self) -> dict[str, dict[str, str]]:
         """The scopes but the global one."""
-        return {name: found for name, found in self.scopes.items() if name != GLOBAL}
+        return {name: by_key for name, by_key in self.scopes.items() if name != GLOBAL}
 
     def having(self, changes: Iterable[tuple[str, Put]]) -> Snapshot:
         """A copy in which these records, each of a scope, are stored or deleted."""
-        scopes = {name: dict(found) for name, found in self.scopes.items()}
+        scopes = {name: dict(by_key) for name, by_key in self.scopes.items()}
         for scope, put in changes:
             if put.value is None:
                 del scopes[scope][put.key]
@@ -52,8 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def write_to(self, store: Store) -> None:
         """Write all of it to a store; nothing in it expires."""
-        for scope, found in self.scopes.items():
-            puts = [Put(key, value.encode()) for key, value in found.items()]
+        for scope, by_key in self.scopes.items():
+            puts = [Put(key, value.encode()) for key, value in by_key.items()]
             for at in range(0, len(puts), _WRITTEN_AT_ONCE):
                 store.write(scope, [Transaction(puts[at : at + _WRITTEN_AT_ONCE])])
 
@@ -72,10 +72,10 @@ def assembled(read: ReadPage) -> Snapshot:
             name = key.removeprefix(records.CLUSTER)
             pages[name] = list(_pages(read, name))
     return Snapshot(
-        max(each.now_s for some in pages.values() for each in some),
+        max(page.now_s for scope_pages in pages.values() for page in scope_pages),
         {
-            name: {key: value for each in some for key, value in each.records.items()}
-            for name, some in pages.items()
+            name: {key: value for page in scope_pages for key, value in page.records.items()}
+            for name, scope_pages in pages.items()
         },
     )
 
@@ -120,8 +120,8 @@ def page_of(
 
 
 def _page(now_s: float, puts: Iterable[Put], next: str | None) -> RecordsPage:
-    found = {put.key: put.value.decode() for put in puts if put.value is not None}
-    return RecordsPage(now_s=now_s, records=found, next=next)
+    by_key = {put.key: put.value.decode() for put in puts if put.value is not None}
+    return RecordsPage(now_s=now_s, records=by_key, next=next)
 
 
 def _put(replica: ClusterReplica, key: str) -> Put | None:
@@ -132,31 +132,31 @@ def _put(replica: ClusterReplica, key: str) -> Put | None:
     if kind == records.INSTANCES:
         return records.put_instances(name, replica.table.reported_instances(name))
     if kind == records.RESERVATION:
-        found = replica.reservations.get(name)
-        return None if found is None else records.put_reservation(found)
+        reservation = replica.reservations.get(name)
+        return None if reservation is None else records.put_reservation(reservation)
     return None if replica.policy is None else records.put_policy(replica.policy)
 
 
 # What is in the records of a cluster
 
 
-def hosts_in(found: Mapping[str, str]) -> Iterator[HostRecord]:
+def hosts_in(by_key: Mapping[str, str]) -> Iterator[HostRecord]:
     """The hosts."""
-    return (records.read_host(value) for _, value in _of_kind(found, records.HOST))
+    return (records.read_host(value) for _, value in _of_kind(by_key, records.HOST))
 
 
-def instances_in(found: Mapping[str, str]) -> Iterator[tuple[str, records.Instances]]:
+def instances_in(by_key: Mapping[str, str]) -> Iterator[tuple[str, records.Instances]]:
     """The host names with the instances that they report."""
-    return ((n, records.read_instances(value)) for n, value in _of_kind(found, records.INSTANCES))
+    return ((n, records.read_instances(value)) for n, value in _of_kind(by_key, records.INSTANCES))
 
 
-def reservations_in(found: Mapping[str, str]) -> Iterator[Reservation]:
+def reservations_in(by_key: Mapping[str, str]) -> Iterator[Reservation]:
     """The reservations."""
-    return (records.read_reservation(value) for _, value in _of_kind(found, records.RESERVATION))
+    return (records.read_reservation(value) for _, value in _of_kind(by_key, records.RESERVATION))
 
 
-def _of_kind(found: Mapping[str, str], kind: str) -> Iterator[tuple[str, str]]:
-    return ((key[len(kind) :], value) for key, value in found.items() if key.startswith(kind))
+def _of_kind(by_key: Mapping[str, str], kind: str) -> Iterator[tuple[str, str]]:
+    return ((key[len(kind) :], value) for key, value in by_key.items() if key.startswith(kind))
 
 
 # As lines of JSON: a snapshot, then decisions
@@ -175,18 +175,18 @@ def lines(snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> Iterator[byt
         yield _ENCODER.encode_lines([_Line(str(decision.id), decision.outline, decision.details)])
 
 
-def parsed(found: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:
+def parsed(encoded: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:
     """What such lines say. Raises ValueError, which says which line is wrong."""
-    rest = iter(found)
+    rest = iter(encoded)
     try:
         snapshot = _SNAPSHOT.decode(next(rest, b""))
     except ValueError as error:
         raise ValueError(f"at its beginning: {error!s:.200}") from None
     decisions: list[KeptDecision] = []
     try:
-        for each in map(_LINE.decode, rest):
-            id = DecisionId.parse(each.id)
-            decisions.append(KeptDecision(id, each.outline, each.details))
+        for line in map(_LINE.decode, rest):
+            id = DecisionId.parse(line.id)
+            decisions.append(KeptDecision(id, line.outline, line.details))
     except ValueError as error:
         raise ValueError(f"at decision {len(decisions) + 1}: {error!s:.200}") from None
     return snapshot, decisions

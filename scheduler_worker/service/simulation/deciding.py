@@ -68,22 +68,22 @@ def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snaps
     changes: list[tuple[str, Put]] = []
     gone: set[str] = set()
     hosts_of = _hosts_of(snapshot, taken)
-    for cluster, found in snapshot.clusters.items():
-        reserved = [
-            reservation
-            for reservation in reservations_in(found)
+    for cluster, by_key in snapshot.clusters.items():
+        reserved = {
+            reservation.id: reservation.instance_uuid
+            for reservation in reservations_in(by_key)
             if reservation.instance_uuid in taken
-        ]
-        changes += [(cluster, records.gone(records.RESERVATION + each.id)) for each in reserved]
-        gone |= {each.instance_uuid for each in reserved}
-        for name, node in _single_nodes(found):
-            here = [each for each in hosts_of.get((cluster, name), ()) if each not in gone]
+        }
+        changes += [(cluster, records.gone(records.RESERVATION + key)) for key in reserved]
+        gone.update(reserved.values())
+        for name, node in _single_nodes(by_key):
+            here = [uuid for uuid in hosts_of.get((cluster, name), ()) if uuid not in gone]
             if here:
-                left = reduce(lambda node, each: _without(node, each, taken[each]), here, node)
-                changes.append((cluster, records.put_host(left)))
+                reduced = reduce(lambda node, uuid: _without(node, uuid, taken[uuid]), here, node)
+                changes.append((cluster, records.put_host(reduced)))
                 gone.update(here)
-    for cluster, found in snapshot.clusters.items():
-        for host, instances in instances_in(found):
+    for cluster, by_key in snapshot.clusters.items():
+        for host, instances in instances_in(by_key):
             stay = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
             if len(stay) < len(instances):
                 changes.append((cluster, records.put_instances(host, stay)))
@@ -91,24 +91,24 @@ def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snaps
 
 
 def _hosts_of(
-    snapshot: Snapshot, wanted: Mapping[str, InstanceUse]
+    snapshot: Snapshot, taken: Mapping[str, InstanceUse]
 ) -> dict[tuple[str, str], list[str]]:
-    """Cluster and host -> the wanted instances that are there, and nowhere else."""
+    """Cluster and host -> the taken instances that are there, and nowhere else."""
     hosts = {
-        (cluster, host): [instance for instance in instances if instance in wanted]
-        for cluster, found in snapshot.clusters.items()
-        for host, instances in instances_in(found)
+        (cluster, host): [uuid for uuid in instances if uuid in taken]
+        for cluster, by_key in snapshot.clusters.items()
+        for host, instances in instances_in(by_key)
     }
-    times = Counter(each for some in hosts.values() for each in some)
-    return {place: [each for each in some if times[each] == 1] for place, some in hosts.items()}
+    times = Counter(uuid for uuids in hosts.values() for uuid in uuids)
+    return {place: [uuid for uuid in uuids if times[uuid] == 1] for place, uuids in hosts.items()}
 
 
-def _single_nodes(found: Mapping[str, str]) -> list[tuple[str, HostRecord]]:
+def _single_nodes(by_key: Mapping[str, str]) -> list[tuple[str, HostRecord]]:
     """The hosts with one node, by name."""
     nodes: dict[str, list[HostRecord]] = {}
-    for node in hosts_in(found):
+    for node in hosts_in(by_key):
         nodes.setdefault(node.host, []).append(node)
-    return [(name, some[0]) for name, some in nodes.items() if len(some) == 1]
+    return [(name, of_host[0]) for name, of_host in nodes.items() if len(of_host) == 1]
 
 
 def _without(node: HostRecord, instance: str, taken: InstanceUse) -> HostRecord:
@@ -189,13 +189,12 @@ def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
         for cluster in [tried.cluster] if tried.cluster else clusters:
             if cluster not in clusters:
                 known = ", ".join(sorted(clusters)) or "none"
-                raise RequestError(
-                    "cluster", f"there is no cluster {cluster!r:.80}; known are {known}"
-                )
+                problem = f"there is no cluster {cluster!r:.80}; known are {known}"
+                raise RequestError("cluster", problem)
             yield cluster, records.put_policy(tried.policy)
     missing = set(tried.drained)
-    for cluster, found in clusters.items() if tried.drained else ():
-        for host in hosts_in(found):
+    for cluster, by_key in clusters.items() if tried.drained else ():
+        for host in hosts_in(by_key):
             if host.host in tried.drained:
                 missing.discard(host.host)
                 service = {**host.service, "disabled": True}
@@ -209,26 +208,26 @@ def planned(
 ) -> RehearsalPlan:
     """What to decide again of these decisions, in whatever order they are given."""
     left_out: Counter[str] = Counter()
-    wanted: list[KeptDecision] = []
+    decidable: list[KeptDecision] = []
     last: dict[str, KeptDecision] = {}
-    for decision in sorted(decisions, key=lambda each: each.id):
+    for decision in sorted(decisions, key=lambda decision: decision.id):
         if why := _why_not(decision):
             left_out[why] += 1
             continue
-        wanted.append(decision)
+        decidable.append(decision)
         if decision.outline.result == "placed":
             last |= dict.fromkeys(decision.outline.instances, decision)
-    uses = {uuid: _use(_details(each).spec, pipelines) for uuid, each in last.items()}
+    uses = {uuid: _use(_details(decision).spec, pipelines) for uuid, decision in last.items()}
     before, gone = rewound(snapshot, {uuid: use for uuid, use in uses.items() if use is not None})
     present = {uuid for uuid in _present(snapshot) if uuid in uses and uses[uuid] is None}
     rehearsed = []
-    for each in wanted:
-        if any(uuid in present and last[uuid] is each for uuid in each.outline.instances):
+    for decision in decidable:
+        if any(uuid in present and last[uuid] is decision for uuid in decision.outline.instances):
             left_out["takes of NUMA cells, devices or providers of its host"] += 1
         else:
-            rehearsed.append(each)
-    staying = {each.id for uuid, each in last.items() if uuid in gone}
-    staying |= {each.id for each in rehearsed if each.outline.result == "refused"}
+            rehearsed.append(decision)
+    staying = {decision.id for uuid, decision in last.items() if uuid in gone}
+    staying |= {decision.id for decision in rehearsed if decision.outline.result == "refused"}
     return RehearsalPlan(before, tuple(rehearsed), frozenset(staying), left_out)
 
 
@@ -251,19 +250,16 @@ def decided(
         ),
         keep=lambda _, outcome, __: outcomes.append(outcome),
     )
-    for each in plan.decisions:
+    for kept in plan.decisions:
         outcomes.clear()
-        details = _details(each)
+        details = _details(kept)
         hosts: tuple[str, ...] = ()
         reason = None
         try:
-            decision = scheduler.select(
-                Request(
-                    spec=details.spec,
-                    instance_uuids=each.outline.instances,
-                    priority=details.priority,
-                )
+            request = Request(
+                spec=details.spec, instance_uuids=kept.outline.instances, priority=details.priority
             )
+            decision = scheduler.select(request)
         except NoValidHost:
             [outcome] = outcomes
             of_now = structs.replace(
@@ -273,10 +269,10 @@ def decided(
         except SchedulerWorkerError as error:
             reason = str(error)
         else:
-            end = scheduler.answered if each.id in plan.staying else scheduler.take_back
+            end = scheduler.answered if kept.id in plan.staying else scheduler.take_back
             end(decision)
-            hosts = tuple(some[0].service_host for some in decision.selections)
-        yield _changed(each, hosts, reason)
+            hosts = tuple(choices[0].service_host for choices in decision.selections)
+        yield _changed(kept, hosts, reason)
 
 
 def _changed(kept: KeptDecision, hosts: tuple[str, ...], reason: str | None) -> ChangedDecision:
@@ -328,18 +324,18 @@ def _use(spec: RequestSpec, pipelines: Pipelines) -> InstanceUse | None:
 
 def _present(snapshot: Snapshot) -> set[str]:
     """The instances that are on hosts, or have reservations."""
-    found: set[str] = set()
+    present: set[str] = set()
     for cluster in snapshot.clusters.values():
-        found.update(*(instances for _, instances in instances_in(cluster)))
-        found.update(reservation.instance_uuid for reservation in reservations_in(cluster))
-    return found
+        present.update(*(instances for _, instances in instances_in(cluster)))
+        present.update(reservation.instance_uuid for reservation in reservations_in(cluster))
+    return present
 
 
 _AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
 
 
 def summarized(
-    found: Sequence[ChangedDecision],
+    decisions: Sequence[ChangedDecision],
     left_out: Mapping[str, int],
     before: Snapshot,
     after: Snapshot,
@@ -349,18 +345,19 @@ def summarized(
     """The summary of all decisions; ``most`` bounds the changes of each kind, None: all."""
     counts: Counter[Change] = Counter()
     changes = []
-    for each in found:
-        counts[each.change] += 1
-        if each.change != "same" and (most is None or counts[each.change] <= most):
-            changes.append(each)
+    for decision in decisions:
+        counts[decision.change] += 1
+        if decision.change != "same" and (most is None or counts[decision.change] <= most):
+            changes.append(decision)
     placed = BeforeAfter(
-        sum(bool(each.hosts_before) for each in found), sum(bool(each.hosts) for each in found)
+        sum(bool(decision.hosts_before) for decision in decisions),
+        sum(bool(decision.hosts) for decision in decisions),
     )
     return RehearsalSummary(
-        rehearsed=len(found),
+        rehearsed=len(decisions),
         left_out=dict(left_out),
         placed=placed,
-        refused=BeforeAfter(len(found) - placed.before, len(found) - placed.after),
+        refused=BeforeAfter(len(decisions) - placed.before, len(decisions) - placed.after),
         counts={change: counts[change] for change in get_args(Change)},
         changes=changes,
         packing=PackingChange(packing_of(before), packing_of(after)),
@@ -372,17 +369,17 @@ def packing_of(snapshot: Snapshot) -> list[Packing]:
     return [_of_cluster(name, snapshot.scopes[name]) for name in sorted(snapshot.clusters)]
 
 
-def _of_cluster(name: str, found: dict[str, str]) -> Packing:
+def _of_cluster(name: str, by_key: dict[str, str]) -> Packing:
     reserved: defaultdict[str, list[Resources]] = defaultdict(list)
-    for reservation in reservations_in(found):
+    for reservation in reservations_in(by_key):
         reserved[reservation.host_uuid].append(reservation.resources)
     shares: dict[str, list[float]] = {amount: [] for amount in _AMOUNTS}
     hosts = unused = 0
-    for host in hosts_in(found):
+    for host in hosts_in(by_key):
         hosts += 1
         limits, reported, held = limits_of(host), reported_use(host), reserved[host.uuid]
         used = {
-            amount: getattr(reported, amount) + sum(getattr(each, amount) for each in held)
+            amount: getattr(reported, amount) + sum(getattr(taken, amount) for taken in held)
             for amount in _AMOUNTS
         }
         unused += used["memory_mb"] <= host.reserved_host_memory_mb
@@ -394,8 +391,8 @@ def _of_cluster(name: str, found: dict[str, str]) -> Packing:
         hosts=hosts,
         unused=unused,
         use={
-            amount: UseSpread(round(fmean(some), 2), round(pstdev(some), 2))
-            for amount, some in shares.items()
-            if some
+            amount: UseSpread(round(fmean(percents), 2), round(pstdev(percents), 2))
+            for amount, percents in shares.items()
+            if percents
         },
     )

@@ -124,8 +124,8 @@ class DryRun(Periodic):
         if waiting:
             self._fleet.refresh()
         for ids, pending in waiting:
-            theirs = {uuid: self._arrived(uuid, pending) for uuid in ids}
-            if None in theirs.values() and now_s < pending.due_s:
+            current_hosts = {uuid: self._arrived(uuid, pending) for uuid in ids}
+            if None in current_hosts.values() and now_s < pending.due_s:
                 continue
             with self._guard:
                 if self._pending.get(ids) is not pending:
@@ -133,7 +133,7 @@ class DryRun(Periodic):
                 del self._pending[ids]
             differences = compared(
                 pending,
-                theirs,
+                current_hosts,
                 subset_size=self._settings.subset_size,
                 look_up=partial(self._verdict_by_now, pending.request),
             )
@@ -169,5 +169,5 @@ class DryRun(Periodic):
         with self._guard:
             counts, self._counts = self._counts, Counter()
             waiting = len(self._pending)
-        text = ", ".join(f"{counts[each]} {each}" for each in Comparison if counts[each])
+        text = ", ".join(f"{counts[result]} {result}" for result in Comparison if counts[result])
         LOG.info("Dry run: %s; %d requests are waited for", text or "nothing compared", waiting)

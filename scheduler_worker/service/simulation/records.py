@@ -45,8 +45,8 @@ class RehearsalRecords(Replica):
         """The known simulations, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            found = [_seen(record, now_s) for record in self._records.values()]
-        return sorted(found, key=lambda each: (-each.begun_at_s, each.id))
+            seen = [_seen(record, now_s) for record in self._records.values()]
+        return sorted(seen, key=lambda record: (-record.begun_at_s, record.id))
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
         """A simulation with its summary, which it has once it is done; None: there is none."""
@@ -59,8 +59,8 @@ class RehearsalRecords(Replica):
 
     def add(self, record: RehearsalRecord) -> None:
         """Store a new one, and remove the oldest if there are too many."""
-        ended = [each for each in self.all() if not each.is_running]
-        puts = [put for each in ended[MOST - 1 :] for put in _removal(each.id)]
+        ended = [earlier for earlier in self.all() if not earlier.is_running]
+        puts = [put for earlier in ended[MOST - 1 :] for put in _removal(earlier.id)]
         puts.append(_put(record, self.now_s()))
         self._store.write(SCOPE, [Transaction(puts)])
 
@@ -80,9 +80,9 @@ class RehearsalRecords(Replica):
 
     def end(self, id: str, user: str) -> None:
         """Cancel one that runs, on behalf of a user; remove one that has ended, or nothing."""
-        found = self.find(id)
-        if found is not None and found[0].is_running:
-            cancelled = structs.replace(found[0], state="cancelled", problem=f"cancelled by {user}")
+        entry = self.find(id)
+        if entry is not None and entry[0].is_running:
+            cancelled = structs.replace(entry[0], state="cancelled", problem=f"cancelled by {user}")
             if self.renew(cancelled):
                 return
         self._store.write(SCOPE, [Transaction(_removal(id))])

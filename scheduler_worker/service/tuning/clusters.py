@@ -84,15 +84,15 @@ class _Reader:
         if not isinstance(node, Sequence):
             self.report(node, path, "must be a list of clusters")
             return frozenset()
-        found = [item for item in node.items if isinstance(item, Scalar) and not item.is_null]
-        if len(found) < len(node.items):
+        scalars = [item for item in node.items if isinstance(item, Scalar) and not item.is_null]
+        if len(scalars) < len(node.items):
             self.report(node, path, "must be a list of names")
-        return frozenset(each.text for each in found)
+        return frozenset(scalar.text for scalar in scalars)
 
     def values(self, node: Node, path: str) -> dict[str, Value]:
         """``{ NAME: number | true | false | text, ... }``."""
         return {
-            name: self._value(each, f"{path}.{name}") for name, each in self.entries(node, path)
+            name: self._value(value, f"{path}.{name}") for name, value in self.entries(node, path)
         }
 
     def _value(self, node: Node, path: str) -> Value:

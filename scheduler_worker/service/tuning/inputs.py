@@ -41,17 +41,17 @@ class ClusterInputs(NamedTuple):
 
     def outputs(self, changes: Mapping[Entity, Values]) -> dict[str, HostOutputs]:
         """Return the changes by host; a host without changes has no entry."""
-        found: dict[str, HostOutputs] = {}
+        outputs: dict[str, HostOutputs] = {}
         for host, windows in self.windows.items():
             for entity in windows.keys() & changes.keys():
-                made = found.setdefault(host, HostOutputs({}, {}, {}))
+                made = outputs.setdefault(host, HostOutputs({}, {}, {}))
                 if entity.scope == Scope.HOST:
                     made.outputs.update(changes[entity])
                 elif entity.scope == Scope.VM:
                     made.vms[entity.name] = changes[entity]
                 else:
                     made.disks.setdefault(entity.name, {})[entity.device] = changes[entity]
-        return found
+        return outputs
 
     def host_state(
         self,
@@ -77,17 +77,17 @@ def cluster_inputs(
     home = {vm: record.uuid for record in latest for vm, _ in vms_of(record)}
     # Of all hosts: a VM that migrated here keeps the windows from its former host.
     windows = windows_of(states.values())
-    found = ClusterInputs({}, {}, {})
+    inputs = ClusterInputs({}, {}, {})
     for record in latest:
         host = record.uuid
         state = states.get(host)
         vms = [vm for vm, _ in vms_of(record) if home[vm] == host]
-        found.records[host] = record
-        found.samples[host] = sample = sample_of(record, parameters, vms)
-        found.windows[host] = averages.add_to(
+        inputs.records[host] = record
+        inputs.samples[host] = sample = sample_of(record, parameters, vms)
+        inputs.windows[host] = averages.add_to(
             sample,
             host,
             windows,
             is_new=state is None or record.reported_at_s > state.reported_at_s,
         )
-    return found
+    return inputs

@@ -104,7 +104,7 @@ class TuningPolicies:
     def program(self, cluster: str) -> Program | None:
         """Return a cluster's policies, compiled together; None when it has none."""
         with self._guard:
-            names = tuple(each for each in self._in_force if self._clusters.applies(each, cluster))
+            names = tuple(name for name in self._in_force if self._clusters.applies(name, cluster))
             if names and names not in self._programs:
                 # The ids of rules begin with the policy's name, not with the path of its file.
                 sources = [Source(name, self._in_force[name].text) for name in names]
@@ -117,7 +117,7 @@ class TuningPolicies:
 
     def describe(self) -> dict[str, object]:
         """Return the places of the policies in force, and the alarms."""
-        places = {name: each.place for name, each in self._in_force.items()}
+        places = {name: policy.place for name, policy in self._in_force.items()}
         return {"policies": places, "alarms": list(map(str, self.alarms))}
 
     # Changes
@@ -125,7 +125,7 @@ class TuningPolicies:
     def texts(self) -> dict[str, str]:
         """Return the policies in force, by name. Raises StateUnavailable."""
         self.refresh()
-        return {name: each.text for name, each in self._in_force.items()}
+        return {name: policy.text for name, policy in self._in_force.items()}
 
     def current(self) -> list[CurrentPolicy]:
         """Return the policies that were set, and the files' policies, by name.
@@ -135,15 +135,16 @@ class TuningPolicies:
         self.refresh()
         with self._guard, self.records.lock:
             texts = self.records.texts
-            of_files = (each for each in self._in_force.values() if each.name not in texts)
-            found = [
-                CurrentPolicy(of_file.name, of_file.text, of_file.place) for of_file in of_files
+            policies = [
+                CurrentPolicy(policy.name, policy.text, policy.place)
+                for policy in self._in_force.values()
+                if policy.name not in texts
             ]
-            found += [
+            policies += [
                 CurrentPolicy(name, text, None, self.records.policy_version(name))
                 for name, text in texts.items()
             ]
-        return sorted(found, key=lambda each: each.name)
+        return sorted(policies, key=lambda policy: policy.name)
 
     def check(self, name: str, text: str) -> None:
         """Check a policy as :meth:`set` does, and change nothing; raises as it does."""
@@ -196,14 +197,14 @@ class TuningPolicies:
         from_files = {policy.name: policy for policy in read.policies}
         # While a file or directory cannot be read, a missing policy may be in it: none is dropped.
         self._from_files = self._from_files | from_files if read.problems else from_files
-        wanted = self._from_files | {
+        policies = self._from_files | {
             name: TuningPolicyText(name, f"RPC {name}", text) for name, text in by_rpc.items()
         }
         loaded = {
-            name: self._loaded(each, None if name in by_rpc else each.place, alarms)
-            for name, each in wanted.items()
+            name: self._loaded(policy, None if name in by_rpc else policy.place, alarms)
+            for name, policy in policies.items()
         }
-        self._in_force = {name: each for name, each in sorted(loaded.items()) if each}
+        self._in_force = {name: policy for name, policy in sorted(loaded.items()) if policy}
         if read.clusters is not None:
             self._clusters = self._read_clusters(read.clusters, alarms)
         elif not read.problems:
@@ -216,18 +217,17 @@ class TuningPolicies:
         self.alarms = tuple(alarms)
 
     def _loaded(
-        self, wanted: TuningPolicyText, file: str | None, alarms: list[Alarm]
+        self, policy: TuningPolicyText, file: str | None, alarms: list[Alarm]
     ) -> TuningPolicyText | None:
         """Return the policy if it loads, else its version in force, if any."""
-        name = wanted.name
+        name = policy.name
         if not _NAME.fullmatch(name):
-            message = "a policy's name has letters, digits and _.- only"
-            alarms.append(Alarm(message, file, name))
+            alarms.append(Alarm("a policy's name has letters, digits and _.- only", file, name))
             return None
-        if issues := issues_of(wanted.place, wanted.text):
+        if issues := issues_of(policy.place, policy.text):
             alarms.extend(_alarms(issues, file, name))
             return self._in_force.get(name)
-        return wanted
+        return policy
 
     def _read_clusters(self, file: TuningPolicyText, alarms: list[Alarm]) -> Clusters:
         try:

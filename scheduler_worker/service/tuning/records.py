@@ -167,13 +167,13 @@ def _scope(cluster: str) -> str:
 def evaluator_state(hosts: Iterable[TunedHostState]) -> EvaluatorState:
     """Return the state of the entities of all hosts, as the evaluator takes it."""
     state = EvaluatorState({}, {}, {})
-    for each in (entity for host in hosts for entity in host.entities):
-        if each.evaluated_at_s is not None:
-            state.evaluated_at_s[each.entity] = each.evaluated_at_s
-        for output, value in each.emitted.items():
-            state.emitted.setdefault(output, {})[each.entity] = value
-        for rule, held in each.held.items():
-            state.held.setdefault(rule, {})[each.entity] = held
+    for entity in (entity for host in hosts for entity in host.entities):
+        if entity.evaluated_at_s is not None:
+            state.evaluated_at_s[entity.entity] = entity.evaluated_at_s
+        for output, value in entity.emitted.items():
+            state.emitted.setdefault(output, {})[entity.entity] = value
+        for rule, held in entity.held.items():
+            state.held.setdefault(rule, {})[entity.entity] = held
     return state
 
 
@@ -216,4 +216,4 @@ def _restricted(set_by: dict[str, SetBy], emitted: Mapping[str, float]) -> dict[
     """Leave out outputs that no policy sets any more."""
     if set_by.keys() <= emitted.keys():
         return set_by
-    return {output: each for output, each in set_by.items() if output in emitted}
+    return {output: emission for output, emission in set_by.items() if output in emitted}

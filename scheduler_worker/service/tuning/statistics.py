@@ -45,14 +45,13 @@ def sample_of(record: HostRecord, parameters: Mapping[str, Value], only: Iterabl
 
 def vms_of(record: HostRecord) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the VMs of a report by uuid; a report may have a mapping or a list of them."""
-    reported = record.vms
-    if isinstance(reported, dict):
-        pairs: Iterable[tuple[Any, Any]] = reported.items()
+    if isinstance(record.vms, dict):
+        pairs: Iterable[tuple[Any, Any]] = record.vms.items()
     else:
-        pairs = ((each.get("uuid"), each) for each in reported if isinstance(each, dict))
-    for uuid, each in pairs:
-        if isinstance(uuid, str) and isinstance(each, dict):
-            yield uuid, each
+        pairs = ((vm.get("uuid"), vm) for vm in record.vms if isinstance(vm, dict))
+    for uuid, vm in pairs:
+        if isinstance(uuid, str) and isinstance(vm, dict):
+            yield uuid, vm
 
 
 def _disk(name: str, fields: Value, policy: Mapping[str, Value]) -> Figures:
@@ -64,14 +63,12 @@ def _disk(name: str, fields: Value, policy: Mapping[str, Value]) -> Figures:
 
 
 def _objects(fields: Mapping[str, Any], own: str) -> Figures:
-    """Return the mappings among the fields, and all other fields as fields of the object
-    ``own``.
-    """
-    found = {name: dict(value) for name, value in fields.items() if isinstance(value, dict)}
-    others = {name: value for name, value in fields.items() if not isinstance(value, dict)}
-    if others:
-        found[own] = others | found.get(own, {})
-    return found
+    """Return the mappings among the fields; all other fields are fields of the object ``own``."""
+    objects = {name: dict(value) for name, value in fields.items() if isinstance(value, dict)}
+    own_fields = {name: value for name, value in fields.items() if not isinstance(value, dict)}
+    if own_fields:
+        objects[own] = own_fields | objects.get(own, {})
+    return objects
 
 
 def _plain(figures: Mapping[str, Figures]) -> dict[str, dict[str, Value]]:

@@ -62,7 +62,7 @@ class TunedHosts:
             states = known.get(replica.scope)
             return (uuid for uuid in hosts_of(replica) if states and uuid in states.stored)
 
-        found, following = listing.page(
+        records, following = listing.page(
             self._fleet,
             tuned,
             record_of,
@@ -72,10 +72,12 @@ class TunedHosts:
             where=lambda replica, uuid: is_wanted(record_of(replica, uuid)),
         )
         # Only here, where the locks of the clusters are no longer held.
-        states = ((each, known[each.cluster].get(each.uuid)) for each in found)
+        states = ((record, known[record.cluster].get(record.uuid)) for record in records)
         leaders = self._policies.records.leaders
         hosts = [
-            TunedHost(each, state, leaders.get(each.cluster)) for each, state in states if state
+            TunedHost(record, state, leaders.get(record.cluster))
+            for record, state in states
+            if state
         ]
         return hosts, following
 

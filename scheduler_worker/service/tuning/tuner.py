@@ -77,7 +77,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
             diagnostics = self._tuning_of(cluster).tune(program, parameters, lead)
             self._diagnostics.report(cluster, diagnostics, self.policies.generation)
 
-    def ended(self, cluster: str, took_s: float, found: None) -> None:
+    def ended(self, cluster: str, took_s: float, _: None) -> None:
         self._observer.time(events.TUNING_TIME, took_s, cluster)
 
     def _tuning_of(self, cluster: str) -> ClusterTuning:
