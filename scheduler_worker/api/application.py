@@ -162,21 +162,21 @@ class Application:
     # oVirt's resources
 
     def _serve(self, request: Request, path: str, who: list[str]) -> Response:
-        found = _ROOT.match(path)
-        if found is None:
+        match = _ROOT.match(path)
+        if match is None:
             raise Refusal(404, f"[There is nothing at {path}; the API is at /ovirt-engine/api]")
         caller = self._caller(request, who)
-        answer = _wanted_form(request)
+        answer = _answer_form(request)
         call = WebCall(
             caller=caller,
-            version=_version(request, found["version"]),
-            base=found["base"],
+            version=_version(request, match["version"]),
+            base=match["base"],
             query=request.args,
             body=self._body(request),
             body_form=_body_form(request),
         )
         rule, arguments = ROUTES.bind("").match(
-            found["rest"] or "/", request.method, return_rule=True
+            match["rest"] or "/", request.method, return_rule=True
         )
         route: Route = rule.endpoint
         request.environ[ROUTE] = f"/api{rule.rule}".replace("<", "{").replace(">", "}")
@@ -202,18 +202,18 @@ class Application:
 
     def _caller(self, request: Request, who: list[str]) -> Caller:
         """Who calls, whose name ``who`` gets. Raises Refusal, TooManyRequests."""
-        given = request.authorization
+        authorization = request.authorization
         address = request.remote_addr or ""
         caller = self._foreign_caller(request.environ)
-        if caller is None and given is not None:
-            if given.type == "bearer" and given.token:
-                caller = self._sessions.caller_of(given.token, address)
-            elif given.type == "basic":
+        if caller is None and authorization is not None:
+            if authorization.type == "bearer" and authorization.token:
+                caller = self._sessions.caller_of(authorization.token, address)
+            elif authorization.type == "basic":
                 check_origin(request)
                 check_form(request)
-                name, password = given.username or "", given.password or ""
+                name, password = authorization.username or "", authorization.password or ""
                 caller = self._sessions.log_in(name, password, address)
-        if caller is None and given is None and self._console is not None:
+        if caller is None and authorization is None and self._console is not None:
             caller = self._console.caller_of(request)
         if caller is None:
             raise _unauthorized("The token is missing, expired or revoked; log in again.")
@@ -256,15 +256,15 @@ class Application:
     def _form(self, request: Request) -> dict[str, str]:
         if request.method != "POST":
             raise MethodNotAllowed(["POST"])
-        pairs = parse_qsl(self._body(request).decode(errors="replace"), keep_blank_values=True)
-        return dict(pairs)
+        text = self._body(request).decode(errors="replace")
+        return dict(parse_qsl(text, keep_blank_values=True))
 
     # Errors
 
     def _refused(self, request: Request, error: Exception) -> Response:
         refusal = _refusal(error) or _defect(request, error)
         try:
-            form = _wanted_form(request)
+            form = _answer_form(request)
         except Refusal:
             form = Form.XML
         response = Response(
@@ -322,7 +322,7 @@ def _version(request: Request, in_path: str | None) -> int:
     return int(version)
 
 
-def _wanted_form(request: Request) -> Form:
+def _answer_form(request: Request) -> Form:
     """The form of the answer: XML unless the client wants JSON."""
     accepted = request.accept_mimetypes
     if not accepted:
@@ -345,5 +345,5 @@ def _body_form(request: Request) -> Form:
 def _request_id(request: Request) -> str:
     """The caller's correlation id where it is harmless, else a new one."""
     headers = request.headers
-    given = request.args.get("correlation_id") or headers.get("Correlation-Id") or ""
-    return given if _REQUEST_ID.match(given) else f"req-{uuid.uuid4()}"
+    correlation_id = request.args.get("correlation_id") or headers.get("Correlation-Id") or ""
+    return correlation_id if _REQUEST_ID.match(correlation_id) else f"req-{uuid.uuid4()}"

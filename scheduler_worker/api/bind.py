@@ -84,7 +84,7 @@ class V1:
         request.environ[ROUTE] = ROOT + str(operation.path)
         _check_accept(request)
         query = _query(operation, request)
-        given = _body(operation, request, body)
+        fields = _body(operation, request, body)
         call = Call(
             operation,
             self._services,
@@ -95,7 +95,7 @@ class V1:
             check_match=lambda resource, is_needed: check_match(request, resource, is_needed),
         )
         call.check()
-        parameters = _parameters(operation, {**query, **given}, arguments)
+        parameters = _parameters(operation, {**query, **fields}, arguments)
         try:
             answer = operation.serve(call, parameters)
         except RequestError as error:
@@ -105,8 +105,11 @@ class V1:
         return _response(operation, request, answer, is_new=call.is_new)
 
     def _entry(self, call: Call, _: Nothing) -> Links:
-        listed = [operation for operation in self._operations if operation.method == "GET"]
-        links = {each.name: f"{ROOT}{each.path}" for each in listed if "{" not in str(each.path)}
+        links = {
+            operation.name: f"{ROOT}{operation.path}"
+            for operation in self._operations
+            if operation.method == "GET" and "{" not in str(operation.path)
+        }
         del links["entry"]
         return Links(scheduler_worker.__version__, links)
 
@@ -140,14 +143,14 @@ def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
     """The parameters of the query. Raises Failed for one that is given twice."""
     kinds = {} if has_body(operation) else {field.name: field.type for field in operation.fields}
     kinds = {name: kind for name, kind in kinds.items() if name not in path_names(operation)}
-    found = {}
+    query = {}
     for name, texts in request.args.to_dict(flat=False).items():
         if len(texts) > 1:
             raise of_parameters(RequestError(name, f"is given {len(texts)} times"), "")
         if name not in kinds:
             raise of_parameters(RequestError(name, "is not known here"), "")
-        found[name] = from_text(kinds[name], texts[0])
-    return found
+        query[name] = from_text(kinds[name], texts[0])
+    return query
 
 
 def path_names(operation: Operation[Any, Any]) -> list[str]:
@@ -160,11 +163,11 @@ def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict
         if body:
             raise Failed(HTTPStatus.BAD_REQUEST, "A body has no meaning here; send none.")
         return {}
-    found = read_object(request, body)
+    fields = read_object(request, body)
     for name in path_names(operation):
-        if name in found:
+        if name in fields:
             raise of_parameters(RequestError(name, "is in the path, not in the body"), "body")
-    return found
+    return fields
 
 
 def read_object(request: Request, body: bytes) -> dict[str, Any]:
@@ -175,19 +178,19 @@ def read_object(request: Request, body: bytes) -> dict[str, Any]:
             f"The body must be JSON: send Content-Type: {_JSON}.",
         )
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise of_parameters(RequestError("", "expected an object"), "body")
-    return found
+    return document
 
 
 def _parameters(
-    operation: Operation[Any, Any], given: Mapping[str, Any], arguments: Mapping[str, Any]
+    operation: Operation[Any, Any], fields: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> Any:
     try:
-        return parsed(operation, {**given, **arguments})
+        return parsed(operation, {**fields, **arguments})
     except RequestError as error:
         raise of_parameters(error, "body" if has_body(operation) else "") from None
 
@@ -213,8 +216,8 @@ def _response(
         etag = etag_of(body)
         response.set_etag(etag)
         response.headers["Cache-Control"] = "private, no-cache"  # kept, and asked for each time
-        wanted = request.headers.get("If-None-Match")
-        if operation.method == "GET" and wanted is not None and _holds(wanted, etag):
+        if_none_match = request.headers.get("If-None-Match")
+        if operation.method == "GET" and if_none_match is not None and _holds(if_none_match, etag):
             response.status_code = HTTPStatus.NOT_MODIFIED
             response.set_data(b"")
             del response.headers["Content-Type"]
@@ -256,10 +259,10 @@ def check_match(request: Request, resource: object, is_needed: bool) -> None:
         )
 
 
-def _matches(wanted: ETags, now: str | None) -> bool:
-    return now is not None and (wanted.star_tag or wanted.contains(now))
+def _matches(etags: ETags, now: str | None) -> bool:
+    return now is not None and (etags.star_tag or etags.contains(now))
 
 
 def _holds(header: str, etag: str) -> bool:
-    wanted = parse_etags(header)
-    return wanted.star_tag or wanted.contains_weak(etag)
+    etags = parse_etags(header)
+    return etags.star_tag or etags.contains_weak(etag)

@@ -54,8 +54,8 @@ class WebCall(msgspec.Struct, frozen=True, kw_only=True):
         A path such as ``filters.scheduling_policy_unit`` includes the links before it. Raises
         Refusal for a link that is not known.
         """
-        names = {_folded(each): each for each in known}
-        found: set[str] = set()
+        names = {_folded(link): link for link in known}
+        links: set[str] = set()
         for path in self.query.get("follow", "").split(","):
             parts = path.strip().split(".")
             for length in range(1, len(parts) + 1 if parts[0] else 1):
@@ -64,8 +64,8 @@ class WebCall(msgspec.Struct, frozen=True, kw_only=True):
                     raise Refusal(
                         400, f"[follow: there is no link {name!r}; known are {', '.join(known)}]"
                     )
-                found.add(names[_folded(name)])
-        return frozenset(found)
+                links.add(names[_folded(name)])
+        return frozenset(links)
 
     def page(self, collection: Collection) -> Collection:
         """The first members of a collection, as many as ``max`` says; a negative one: all."""

@@ -183,11 +183,11 @@ def _plain_of_xml(kind: type[Resource], text: bytes) -> Plain:
 
 
 def _plain_of_element(kind: type[Resource], element: _Element, *, strict: bool) -> Plain:
-    found: Plain = {}
+    values: Plain = {}
     fields = {field.name: field for field in _fields(kind)}
     for name, value in element.attributes.items():
         if name in fields and fields[name].place in {_Place.ATTRIBUTE, _Place.BOTH}:
-            found[name] = value
+            values[name] = value
     for child in element.children:
         field = fields.get(child.name)
         if field is None or field.place is _Place.ATTRIBUTE:
@@ -195,10 +195,10 @@ def _plain_of_element(kind: type[Resource], element: _Element, *, strict: bool) 
             continue
         plain = _plain_of_child(field, child, strict=strict)
         if field.place is _Place.REPEATED:
-            found.setdefault(field.name, []).append(plain)
+            values.setdefault(field.name, []).append(plain)
         else:
-            found[field.name] = plain
-    return found
+            values[field.name] = plain
+    return values
 
 
 def _plain_of_child(field: _Field, child: _Element, *, strict: bool) -> Any:
@@ -210,13 +210,13 @@ def _plain_of_child(field: _Field, child: _Element, *, strict: bool) -> Any:
 
 
 def _plain_of_list(kind: type[Resource], element: _Element, *, strict: bool) -> list[Plain]:
-    found = []
+    members = []
     for child in element.children:
         if child.name == kind.element:
-            found.append(_plain_of_element(kind, child, strict=strict))
+            members.append(_plain_of_element(kind, child, strict=strict))
         else:
             _check_no_field(kind, child.name, strict=strict)
-    return found
+    return members
 
 
 def _check_no_field(kind: type[Resource], name: str, *, strict: bool) -> None:
@@ -256,31 +256,31 @@ def _count(value: Any) -> int:
 def _plain_of_object(kind: type[Resource], value: Any, path: str) -> Plain:
     if not isinstance(value, dict):
         raise MalformedBody(f"{path}: expected an object")
-    found: Plain = {}
+    values: Plain = {}
     for name in value.keys() - {field.name for field in _fields(kind)}:
         _check_no_field(kind, name, strict=not kind.has_others)
     for field in _fields(kind):
-        given = value.get(field.name)
-        if given is None:
+        field_value = value.get(field.name)
+        if field_value is None:
             continue
         where = f"{path}.{field.name}"
         if field.resource is None:
-            found[field.name] = given
+            values[field.name] = field_value
         elif field.place in {_Place.LIST, _Place.REPEATED}:
-            found[field.name] = _plain_members(field, given, where)
+            values[field.name] = _plain_members(field, field_value, where)
         else:
-            found[field.name] = _plain_of_object(field.resource, given, where)
-    return found
+            values[field.name] = _plain_of_object(field.resource, field_value, where)
+    return values
 
 
-def _plain_members(field: _Field, given: Any, path: str) -> list[Plain]:
+def _plain_members(field: _Field, value: Any, path: str) -> list[Plain]:
     """A list is written as ``{"property": [...]}``; the array alone is accepted too."""
     assert field.resource is not None  # noqa: S101
-    members = given
-    if isinstance(given, dict):
-        for name in given.keys() - {field.resource.element}:
+    members = value
+    if isinstance(value, dict):
+        for name in value.keys() - {field.resource.element}:
             raise MalformedBody(f"{path}: there is no {cut(name)!r} in it")
-        members = given.get(field.resource.element, [])
+        members = value.get(field.resource.element, [])
         members = [members] if isinstance(members, dict) else members
     if not isinstance(members, list):
         raise MalformedBody(f"{path}: expected a list")
@@ -319,17 +319,17 @@ def _write_json(what: Resource | Collection) -> bytes:
 
 
 def _to_json(resource: Resource) -> Plain:
-    found: Plain = {}
+    values: Plain = {}
     for field, value in _present(resource):
         if field.resource is None:
-            found[field.name] = _text(value)
+            values[field.name] = _text(value)
         elif field.place is _Place.LIST:
-            found[field.name] = {field.resource.element: [_to_json(each) for each in value]}
+            values[field.name] = {field.resource.element: [_to_json(member) for member in value]}
         elif field.place is _Place.REPEATED:
-            found[field.name] = [_to_json(each) for each in value]
+            values[field.name] = [_to_json(member) for member in value]
         else:
-            found[field.name] = _to_json(value)
-    return found
+            values[field.name] = _to_json(value)
+    return values
 
 
 def _present(resource: Resource) -> Iterable[tuple[_Field, Any]]:
@@ -367,8 +367,8 @@ def _child_to_xml(parts: list[str], field: _Field, value: Any) -> None:
     elif field.place is _Place.LIST:
         _list_to_xml(parts, field.name, value)
     elif field.place is _Place.REPEATED:
-        for each in value:
-            _to_xml(parts, field.resource.element, each)
+        for member in value:
+            _to_xml(parts, field.resource.element, member)
     else:
         _to_xml(parts, field.name, value)
 

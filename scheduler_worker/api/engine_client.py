@@ -82,11 +82,11 @@ class EngineClient:
     def read(self) -> Engine:
         """Everything about policies."""
         policies = []
-        for each in self._list(types.Policy, "schedulingpolicies"):
-            path = f"schedulingpolicies/{quote(each.id or '', safe='')}"
+        for policy in self._list(types.Policy, "schedulingpolicies"):
+            path = f"schedulingpolicies/{quote(policy.id or '', safe='')}"
             policies.append(
                 EnginePolicy(
-                    each,
+                    policy,
                     self._list(types.Filter, f"{path}/filters"),
                     self._list(types.Weight, f"{path}/weights"),
                     self._list(types.Balance, f"{path}/balances"),
@@ -149,15 +149,15 @@ class EngineClient:
 
 
 def _checked(url: str) -> SplitResult:
-    found = urlsplit(url)
+    parts = urlsplit(url)
     try:
-        is_usable = found.scheme in {"http", "https"} and bool(found.hostname)
-        found.port  # noqa: B018 - raises for a port that is no number
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        parts.port  # noqa: B018 - raises for a port that is no number
     except ValueError:
         is_usable = False
-    if not is_usable or found.username is not None:
+    if not is_usable or parts.username is not None:
         raise ConfigError(
             "--url: is not the address of an engine's API; "
             "give one such as https://engine.example.com/ovirt-engine/api, and the user by --user"
         )
-    return found
+    return parts

@@ -50,8 +50,8 @@ class Imported(NamedTuple):
 class EngineUnits:
     """Finds the unit that an engine means by an id."""
 
-    def __init__(self, theirs: Iterable[types.Unit], ours: PolicyUnits) -> None:
-        self._theirs = {each.id: each for each in theirs}
+    def __init__(self, engine_units: Iterable[types.Unit], ours: PolicyUnits) -> None:
+        self._of_engine = {unit.id: unit for unit in engine_units}
         self._ours = ours
         self._mandatory = {
             entry.id_as(kind)
@@ -67,12 +67,12 @@ class EngineUnits:
 
     def name(self, unit_id: str, kind: UnitKind) -> str | None:
         """Our name of a unit; None if there is none of that kind."""
-        found = self._ours.find(unit_id)
-        if found is None:
-            theirs = self._theirs.get(unit_id)
-            name = theirs.name if theirs and not theirs.internal else None
-            found = self._ours.used(name, kind) if name else None
-        return found.name if found and found.kind is kind and found.is_enabled else None
+        unit = self._ours.find(unit_id)
+        if unit is None:
+            engine_unit = self._of_engine.get(unit_id)
+            name = engine_unit.name if engine_unit and not engine_unit.internal else None
+            unit = self._ours.used(name, kind) if name else None
+        return unit.name if unit and unit.kind is kind and unit.is_enabled else None
 
     def is_mandatory(self, unit_id: str) -> bool:
         """Whether the unit is evaluated here under every policy."""
@@ -80,15 +80,14 @@ class EngineUnits:
 
     def described(self, unit_id: str, kind: UnitKind) -> str:
         """A unit as an engine's administrator knows it."""
-        unit = self._theirs.get(unit_id)
+        unit = self._of_engine.get(unit_id)
         name = unit.name if unit and unit.name else "without a name"
         origin = "external " if unit and unit.internal is False else ""
         return f"the {origin}{kind} {name} ({unit_id})"
 
 
 def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | None) -> Imported:
-    """A policy of an engine in the worker's form, in the order of ``before``, as it is stored,
-    where possible.
+    """An engine's policy in the worker's form; in the order of the stored ``before`` if possible.
 
     Engines return filters and weights in any order, which means nothing to either.
 
@@ -111,9 +110,9 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
         return None
 
     filters = [
-        FilterUse(unit=name, position=POSITIONS.get(each.position or 0, "none"))
-        for each in engine.filters
-        if (name := known(each, UnitKind.FILTER)) is not None
+        FilterUse(unit=name, position=POSITIONS.get(member.position or 0, "none"))
+        for member in engine.filters
+        if (name := known(member, UnitKind.FILTER)) is not None
     ]
     weights = [
         WeightUse(unit=name, factor=1.0 if weight.factor is None else weight.factor)
@@ -138,13 +137,13 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
     )
     # A built-in policy may set what only a unit of a later version declares.
     declared = declarations(document, units.ours).keys() | (before.parameters if before else {})
-    given = document.parameters
+    parameters = document.parameters
     notes += [
         f"the property {name}: no unit of it that is known here has it"
-        for name in sorted(given.keys() - declared)
+        for name in sorted(parameters.keys() - declared)
     ]
-    order = [*(before.parameters if before else ()), *sorted(given)]
-    kept = {name: given[name] for name in order if name in given and name in declared}
+    order = [*(before.parameters if before else ()), *sorted(parameters)]
+    kept = {name: parameters[name] for name in order if name in parameters and name in declared}
     return Imported(_checked(structs.replace(document, parameters=kept)), unknown, notes)
 
 
@@ -157,12 +156,12 @@ def _checked(document: ClusterPolicy) -> ClusterPolicy:
 
 def _unit_id(policy: types.Policy, member: types.Filter | types.Weight | types.Balance) -> str:
     unit = member.scheduling_policy_unit
-    found = (unit.id if unit else None) or member.id
-    if not found:
+    unit_id = (unit.id if unit else None) or member.id
+    if not unit_id:
         raise Invalid(f"the engine's policy {policy.name}", "one of its units has no id")
-    return found
+    return unit_id
 
 
 def _ordered(uses: Sequence[AnyUse], before: Sequence[UnitUse]) -> tuple[AnyUse, ...]:
-    places = {each.unit: place for place, each in enumerate(before)}
-    return tuple(sorted(uses, key=lambda each: places.get(each.unit, len(places))))
+    places = {use.unit: place for place, use in enumerate(before)}
+    return tuple(sorted(uses, key=lambda use: places.get(use.unit, len(places))))

@@ -49,9 +49,7 @@ class Refusal(Exception):
 
 
 class BodyTooLarge(Refusal):
-    """Raised for a body above the limit; the connection is closed, as the body was not read
-    whole.
-    """
+    """Raised for a body above the limit; it was not read whole, so the connection is closed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(

@@ -39,9 +39,7 @@ class KeystoneTokens:
     """Finds the callers of requests that have passed :meth:`protect`."""
 
     def __init__(self, conf: cfg.ConfigOpts, roles: Mapping[str, Role]) -> None:
-        """``roles`` maps Keystone's roles to the worker's; ``conf`` has
-        ``[keystone_authtoken]``.
-        """
+        """``conf`` has ``[keystone_authtoken]``; ``roles`` maps Keystone's to the worker's."""
         self._conf = conf
         self._roles = roles
 
@@ -87,8 +85,8 @@ class KeystoneTokens:
             )
         if environ.get("HTTP_X_IDENTITY_STATUS") != "Confirmed":
             raise Refusal(401, "The Keystone token is unknown, expired or revoked; get a new one.")
-        found = {name: environ.get(header) for name, header in _SCOPES.items()}
-        scope: dict[str, Any] = {name: value for name, value in found.items() if value}
+        values = {name: environ.get(header) for name, header in _SCOPES.items()}
+        scope: dict[str, Any] = {name: value for name, value in values.items() if value}
         scope["user"] = _name(environ)
         scope["roles"] = included(environ.get("HTTP_X_ROLES", "").split(","), self._roles)
         named = f"{cut(scope['user'], _MAX_NAME)} ({cut(scope.get('user_id', ''), _MAX_NAME)})"

@@ -79,11 +79,11 @@ def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
 
 
 def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
-    found: list[Any] = [problems.Problem]
+    kinds: list[Any] = [problems.Problem]
     for operation in operations:
-        found += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
-        found += [_without_none(field.type) for field in _query_fields(operation)]
-    return found
+        kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
+        kinds += [_without_none(field.type) for field in _query_fields(operation)]
+    return kinds
 
 
 def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
@@ -116,7 +116,7 @@ def _default(field: structs.FieldInfo) -> Any:
 
 
 def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
-    found: Plain = {
+    described: Plain = {
         "operationId": operation.name,
         "summary": operation.summary,
         "description": operation.description,
@@ -125,8 +125,8 @@ def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
     }
     if (body := body_of(operation)) is not None:
         schema = schema_of[str(body)]
-        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
-    return found
+        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    return described
 
 
 def _arguments(operation: Operation[Any, Any]) -> list[Plain]:
@@ -142,7 +142,7 @@ def _arguments(operation: Operation[Any, Any]) -> list[Plain]:
 
 
 def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
-    found: list[Plain] = [
+    parameters: list[Plain] = [
         {
             "name": query_field.name,
             "in": "query",
@@ -155,11 +155,11 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
     conditions = ["If-None-Match"] if operation.method == "GET" else []
     if operation.has_condition:
         conditions = ["If-Match", "If-None-Match"] if operation.method == "PUT" else ["If-Match"]
-    found += [
+    parameters += [
         {"name": condition, "in": "header", "schema": {"type": "string"}}
         for condition in conditions
     ]
-    return found
+    return parameters
 
 
 def _query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
@@ -174,7 +174,7 @@ def _without_none(kind: Any) -> Any:
     """A parameter that is left out is None; none can be given."""
     if get_origin(kind) is Annotated:
         return Annotated[(_without_none(get_args(kind)[0]), *get_args(kind)[1:])]
-    kinds = [each for each in get_args(kind) if each is not type(None)]
+    kinds = [member for member in get_args(kind) if member is not type(None)]
     return reduce(or_, kinds) if type(None) in get_args(kind) else kind
 
 
@@ -184,17 +184,17 @@ def _responses(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
         done["content"] = {_JSON: {"schema": schema_of[str(operation.answer)]}}
         done["headers"] = _ETAG if operation.method in {"GET", "PUT"} else {}
     status = HTTPStatus.NO_CONTENT if operation.answer is None else operation.status
-    found: Plain = {str(status.value): done}
+    responses: Plain = {str(status.value): done}
     if operation.method == "PUT":
-        found[str(HTTPStatus.CREATED.value)] = {**done, "description": "It is new."}
+        responses[str(HTTPStatus.CREATED.value)] = {**done, "description": "It is new."}
     if operation.method == "GET":
-        found[str(HTTPStatus.NOT_MODIFIED.value)] = {
+        responses[str(HTTPStatus.NOT_MODIFIED.value)] = {
             "description": "The answer is the one that If-None-Match names."
         }
     more = (
         *(_OF_BODIES if body_of(operation) is not None else ()),
         *(_OF_CONDITIONS if operation.has_condition else ()),
     )
-    for each in (*_OF_EVERY, *more):
-        found[str(each.value)] = {"$ref": "#/components/responses/Problem"}
-    return found
+    for code in (*_OF_EVERY, *more):
+        responses[str(code.value)] = {"$ref": "#/components/responses/Problem"}
+    return responses

@@ -42,7 +42,7 @@ from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
-from scheduler_worker.service.policies.policy_rules import uses
+from scheduler_worker.service.policies.policy_rules import check_unused
 
 _API_MAJOR, _API_MINOR = 4, 5
 _POLICY_LINKS = (
@@ -106,8 +106,8 @@ class OvirtApi:
     def list_units(self, call: WebCall) -> Reply:
         self._check_reader(call)
         present = self._presentation(call)
-        found = [present.unit(unit) for unit in self._admin.library.units()]
-        return Reply(call.page(codec.Collection(types.Unit, found)))
+        units = [present.unit(unit) for unit in self._admin.library.units()]
+        return Reply(call.page(codec.Collection(types.Unit, units)))
 
     def get_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._check_reader(call)
@@ -116,14 +116,9 @@ class OvirtApi:
     def remove_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._check(call, Right.DELETE_UNIT, unit_id)
         unit = self._admin.library.unit(unit_id)
-        users = [
-            policy.document.name
-            for policy in self._admin.library.policies()
-            if (unit.kind, unit.name) in {(kind, use.unit) for kind, use in uses(policy.document)}
-        ]
+        policies = [policy.document for policy in self._admin.library.policies()]
         with _doing("Cannot remove Policy Unit."):
-            if users:
-                raise InUse(f"Unit {unit.name}", users)
+            check_unused([unit], {policy.name: policy for policy in policies})
             self._admin.remove_unit(unit_id, call.actor)
         return Reply(COMPLETE)
 
@@ -131,8 +126,8 @@ class OvirtApi:
 
     def list_policies(self, call: WebCall) -> Reply:
         self._check_reader(call)
-        found = [self._policy(call, policy) for policy in self._admin.library.policies()]
-        return Reply(call.page(codec.Collection(types.Policy, found)))
+        policies = [self._policy(call, policy) for policy in self._admin.library.policies()]
+        return Reply(call.page(codec.Collection(types.Policy, policies)))
 
     def get_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_reader(call)
@@ -140,26 +135,26 @@ class OvirtApi:
 
     def add_policy(self, call: WebCall) -> Reply:
         self._check(call, Right.CREATE, "")
-        given = call.read(types.Policy)
-        if not given.name:
+        body = call.read(types.Policy)
+        if not body.name:
             raise Incomplete("SchedulingPolicy", ["name"])
-        _check_unchanged(given, types.Policy(locked=False, default_policy=False), _NOT_SET)
+        _check_unchanged(body, types.Policy(locked=False, default_policy=False), _NOT_SET)
         with _doing("Cannot add Scheduling Policy."):
-            made = self._admin.create(_fields(given), call.actor)
+            made = self._admin.create(_fields(body), call.actor)
         return self._created(call, made)
 
     def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
         """A copy under another name, also of a locked policy."""
         self._check(call, Right.CREATE, policy_id)
-        given = call.read(types.Action).scheduling_policy or types.Policy()
-        if not given.name:
+        body = call.read(types.Action).scheduling_policy or types.Policy()
+        if not body.name:
             raise Incomplete("Right", ["schedulingPolicy.name"])
         stored = self._admin.library.policy(policy_id)
         names = ("description", "properties", *_NOT_SET)
-        _check_unchanged(given, self._full(call, stored), names)
+        _check_unchanged(body, self._full(call, stored), names)
         source = stored.document
         with _doing("Cannot add Scheduling Policy."):
-            copy = structs.replace(source, id=str(uuid.uuid4()), name=given.name, version=1)
+            copy = structs.replace(source, id=str(uuid.uuid4()), name=body.name, version=1)
             made = self._admin.add(copy, call.actor)
         reply = self._created(call, made)
         copied = self._presentation(call).policy(made)
@@ -173,11 +168,11 @@ class OvirtApi:
 
     def update_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
-        given = call.read(types.Policy)
-        _check_same_id(given, policy_id)
-        _check_unchanged(given, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
+        body = call.read(types.Policy)
+        _check_same_id(body, policy_id)
+        _check_unchanged(body, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
         with _doing("Cannot edit Scheduling Policy."):
-            changed = self._admin.update(policy_id, _fields(given), call.actor)
+            changed = self._admin.update(policy_id, _fields(body), call.actor)
         return Reply(self._policy(call, changed))
 
     def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
@@ -213,7 +208,7 @@ class OvirtApi:
             inline = "filters.scheduling_policy_unit" in follow
             policy = structs.replace(policy, filters=present.filters(stored, inline=inline))
         if follow & {"weights", "weight"}:
-            inline = any(each.startswith("weight") and "." in each for each in follow)
+            inline = any(link.startswith("weight") and "." in link for link in follow)
             weights = present.weights(stored, inline=inline)
             policy = structs.replace(policy, weights=weights, weight=weights)
         if "balances" in follow:
@@ -234,20 +229,20 @@ class OvirtApi:
 
     def add_filter(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
-        given = call.read(types.Filter)
-        unit_id = _unit_id(given, "Filter")
+        body = call.read(types.Filter)
+        unit_id = _unit_id(body, "Filter")
         with _doing("Cannot edit Scheduling Policy."):
-            position = POSITIONS.get(given.position or 0)
+            position = POSITIONS.get(body.position or 0)
             if position is None:
-                raise Invalid("position", f"{given.position} is not -1 (first), 0 or 1 (last)")
+                raise Invalid("position", f"{body.position} is not -1 (first), 0 or 1 (last)")
             made = self._admin.add_filter(policy_id, unit_id, call.actor, position=position)
         return Reply(self._member(call, made, UnitKind.FILTER, unit_id))
 
     def add_weight(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
-        given = call.read(types.Weight)
-        unit_id = _unit_id(given, "Weight")
-        factor = 1.0 if given.factor is None else given.factor
+        body = call.read(types.Weight)
+        unit_id = _unit_id(body, "Weight")
+        factor = 1.0 if body.factor is None else body.factor
         with _doing("Cannot edit Scheduling Policy."):
             made = self._admin.add_weight(policy_id, unit_id, call.actor, factor=factor)
         return Reply(self._member(call, made, UnitKind.WEIGHT, unit_id))
@@ -288,23 +283,23 @@ class OvirtApi:
 
     def list_clusters(self, call: WebCall) -> Reply:
         self._check_reader(call)
-        found = [
+        clusters = [
             self._cluster(call, view)
             for view in self._views()
             if _matches(view.name, call.query.get("search", ""))
         ]
-        return Reply(call.page(codec.Collection(types.Cluster, found)))
+        return Reply(call.page(codec.Collection(types.Cluster, clusters)))
 
     def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""
         self._check_reader(call)
         self._admin.library.policy(policy_id)
-        found = [
+        clusters = [
             self._cluster(call, view)
             for view in self._views()
             if view.policy.document.id == policy_id
         ]
-        return Reply(call.page(codec.Collection(types.Cluster, found)))
+        return Reply(call.page(codec.Collection(types.Cluster, clusters)))
 
     def get_cluster(self, call: WebCall, cluster: str) -> Reply:
         self._check_reader(call)
@@ -312,8 +307,8 @@ class OvirtApi:
 
     def add_cluster(self, call: WebCall) -> Reply:
         """Clusters are made by the reports of their hosts."""
-        given = call.read(types.Cluster)
-        self._check(call, Right.ATTACH, given.name or "", [given.name or ""])
+        body = call.read(types.Cluster)
+        self._check(call, Right.ATTACH, body.name or "", [body.name or ""])
         raise Refusal(
             409, "[Cannot add Cluster. A cluster appears with the first report of one of its hosts]"
         )
@@ -321,12 +316,12 @@ class OvirtApi:
     def update_cluster(self, call: WebCall, cluster: str) -> Reply:
         view = self._view(cluster)
         self._check(call, Right.ATTACH, view.name, [view.name])
-        given = call.read(types.Cluster)
-        _check_same_id(given, view.id)
-        _check_unchanged(given, types.Cluster(name=view.name), ("name",))
+        body = call.read(types.Cluster)
+        _check_same_id(body, view.id)
+        _check_unchanged(body, types.Cluster(name=view.name), ("name",))
         with _doing("Cannot edit Cluster."):
-            parameters = own_parameters(given)
-            policy = _named_policy(given.scheduling_policy)
+            parameters = own_parameters(body)
+            policy = _named_policy(body.scheduling_policy)
             if policy is not None or parameters is not None:
                 self._attach(call, view, policy, parameters)
         return Reply(self._cluster(call, self._view(cluster)))
@@ -350,14 +345,14 @@ class OvirtApi:
             raise Invalid("scheduling_policy", f"there is no policy {error.name!r}") from None
 
     def _views(self) -> list[ShownCluster]:
-        attached = {each.cluster: each for each in self._admin.attachments.all()}
-        policies = {each.document.id: each for each in self._admin.library.policies()}
-        found = []
+        attached = {attachment.cluster: attachment for attachment in self._admin.attachments.all()}
+        policies = {policy.document.id: policy for policy in self._admin.library.policies()}
+        views = []
         for name in sorted(self._clusters()):
             attachment = attached.get(name)
             policy = policies.get(attachment.policy_id if attachment else NOVA, policies[NOVA])
-            found.append(ShownCluster(cluster_id(name), name, policy, attachment))
-        return found
+            views.append(ShownCluster(cluster_id(name), name, policy, attachment))
+        return views
 
     def _view(self, cluster: str) -> ShownCluster:
         for view in self._views():
@@ -381,9 +376,7 @@ class OvirtApi:
         self._check(call, Right.READ, "")
 
     def _check_edit(self, call: WebCall, action: Right, policy_id: str) -> None:
-        attached = [
-            each.cluster for each in self._admin.attachments.all() if each.policy_id == policy_id
-        ]
+        attached = [attachment.cluster for attachment in self._admin.attachments.of(policy_id)]
         self._check(call, action, policy_id, attached)
 
     def _check(
@@ -404,55 +397,55 @@ def _doing(what: str) -> Iterator[None]:
         raise refusal from error
 
 
-def _fields(given: types.Policy) -> PolicyFields:
+def _fields(body: types.Policy) -> PolicyFields:
     return PolicyFields(
-        name=given.name,
-        description=given.description,
-        parameters=parameters_of("properties", given.properties),
+        name=body.name,
+        description=body.description,
+        parameters=parameters_of("properties", body.properties),
     )
 
 
-def _unit_id(given: types.Filter | types.Weight | types.Balance, what: str) -> str:
-    unit = given.scheduling_policy_unit
+def _unit_id(body: types.Filter | types.Weight | types.Balance, what: str) -> str:
+    unit = body.scheduling_policy_unit
     if unit is None or not unit.id:
         raise Incomplete(what, ["schedulingPolicyUnit.id"])
     return unit.id
 
 
-def _named_policy(given: types.Policy | None) -> str | None:
+def _named_policy(policy: types.Policy | None) -> str | None:
     """How a client names a cluster's policy: by id, else by name."""
-    return None if given is None else given.id or given.name or given.policy or None
+    return None if policy is None else policy.id or policy.name or policy.policy or None
 
 
-def _check_same_id(given: types.Identified, wanted: str) -> None:
-    if given.id not in {None, wanted}:
+def _check_same_id(body: types.Identified, expected_id: str) -> None:
+    if body.id not in {None, expected_id}:
         raise Refusal(409, "Attempt to set immutable field: id", reason=IMMUTABLE)
 
 
-def _check_unchanged(given: types.Identified, now: types.Identified, names: Iterable[str]) -> None:
+def _check_unchanged(body: types.Identified, now: types.Identified, names: Iterable[str]) -> None:
     """Raises Refusal where a client wants another value of what cannot be set this way.
 
     Clients send back what they have read. They may leave out lists, or send empty ones.
     """
     for name in names:
-        wanted, current = getattr(given, name), getattr(now, name)
-        if isinstance(wanted, tuple):
-            wanted, current = _values(wanted), _values(current or ())
-        if wanted not in (None, set(), current):
-            raise Refusal(400, f"[{given.element}: {name} cannot be set here]")
+        sent, current = getattr(body, name), getattr(now, name)
+        if isinstance(sent, tuple):
+            sent, current = _values(sent), _values(current or ())
+        if sent not in (None, set(), current):
+            raise Refusal(400, f"[{body.element}: {name} cannot be set here]")
 
 
 def _values(members: Iterable[types.Resource]) -> set[tuple[object, ...]]:
     """What tells the members of a list from others."""
-    found: set[tuple[object, ...]] = set()
+    values: set[tuple[object, ...]] = set()
     for member in members:
         if isinstance(member, types.Property):
-            found.add((member.name, member.value))
+            values.add((member.name, member.value))
         elif isinstance(member, (types.Filter, types.Weight, types.Balance)):
             unit = member.scheduling_policy_unit
             more = getattr(member, "position", None) or 0, getattr(member, "factor", None) or 1
-            found.add((member.id or (unit and unit.id), *more))
-    return found
+            values.add((member.id or (unit and unit.id), *more))
+    return values
 
 
 def _matches(name: str, search: str) -> bool:

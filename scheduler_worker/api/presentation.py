@@ -87,7 +87,7 @@ class Presentation:
             internal=unit.is_internal,
             properties=tuple(
                 types.Property(name=parameter.name, value=_regex(parameter))
-                for parameter in sorted(unit.parameters, key=lambda each: each.name)
+                for parameter in sorted(unit.parameters, key=lambda parameter: parameter.name)
             )
             or None,
             type=KIND_NAMES.get(unit.kind),
@@ -127,20 +127,20 @@ class Presentation:
 
     def filters(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Filter, ...]:
         """The filters of a policy, in the order in which they are evaluated."""
-        found = []
+        filters = []
         for use in stored.document.ordered_filters:
             unit_id, unit = self._member(use, UnitKind.FILTER, inline=inline)
             position = _NUMBERS[use.position]
-            found.append(types.Filter(id=unit_id, position=position, scheduling_policy_unit=unit))
-        return tuple(found)
+            filters.append(types.Filter(id=unit_id, position=position, scheduling_policy_unit=unit))
+        return tuple(filters)
 
     def weights(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Weight, ...]:
         """The weights of a policy."""
-        found = []
+        weights = []
         for use in stored.document.weights:
             unit_id, unit = self._member(use, UnitKind.WEIGHT, inline=inline)
-            found.append(types.Weight(id=unit_id, factor=use.factor, scheduling_policy_unit=unit))
-        return tuple(found)
+            weights.append(types.Weight(id=unit_id, factor=use.factor, scheduling_policy_unit=unit))
+        return tuple(weights)
 
     def balances(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Balance, ...]:
         """The balance of a policy, or nothing."""
@@ -184,18 +184,18 @@ def properties(parameters: Mapping[str, str]) -> tuple[types.Property, ...]:
     return tuple(types.Property(name=name, value=parameters[name]) for name in sorted(parameters))
 
 
-def parameters_of(field: str, given: types.Properties) -> dict[str, str] | None:
+def parameters_of(field: str, sent: types.Properties) -> dict[str, str] | None:
     """Properties as parameters; None if there are none given. Raises Invalid."""
-    if given is None:
+    if sent is None:
         return None
-    found: dict[str, str] = {}
-    for each in given:
-        if each.name is None:
+    parameters: dict[str, str] = {}
+    for item in sent:
+        if item.name is None:
             raise Invalid(field, "a property has no name; add one")
-        if each.name in found:
-            raise Invalid(f"{field}.{each.name}", "the property is given twice")
-        found[each.name] = each.value or ""
-    return found
+        if item.name in parameters:
+            raise Invalid(f"{field}.{item.name}", "the property is given twice")
+        parameters[item.name] = item.value or ""
+    return parameters
 
 
 def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
@@ -215,14 +215,14 @@ def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
     )
 
 
-def own_parameters(given: types.Cluster) -> dict[str, str] | None:
+def own_parameters(cluster: types.Cluster) -> dict[str, str] | None:
     """The parameters that a client gives a cluster; None if it gives none.
 
     Properties win over thresholds, as in oVirt. Raises Invalid.
     """
     field = "custom_scheduling_policy_properties"
-    own = parameters_of(field, given.custom_scheduling_policy_properties)
-    policy = given.scheduling_policy
+    own = parameters_of(field, cluster.custom_scheduling_policy_properties)
+    policy = cluster.scheduling_policy
     if policy is None:
         return own
     nested = parameters_of("scheduling_policy.properties", policy.properties)
@@ -232,12 +232,12 @@ def own_parameters(given: types.Cluster) -> dict[str, str] | None:
     return {**(limits or {}), **(nested or {}), **(own or {})}
 
 
-def _limits(given: types.Thresholds | None) -> dict[str, str] | None:
-    if given is None:
+def _limits(sent: types.Thresholds | None) -> dict[str, str] | None:
+    if sent is None:
         return None
-    minutes = None if given.duration is None else (given.duration + 30) // 60
-    found = {HIGH: given.high, LOW: given.low, MINUTES: minutes}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    minutes = None if sent.duration is None else (sent.duration + 30) // 60
+    limits = {HIGH: sent.high, LOW: sent.low, MINUTES: minutes}
+    return {name: str(value) for name, value in limits.items() if value is not None}
 
 
 def _regex(parameter: Parameter) -> str:

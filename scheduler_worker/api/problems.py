@@ -121,13 +121,12 @@ def of_parameters(error: RequestError, where: str) -> Failed:
     """The problem of a parameter: of the ``body``, else of the query."""
     if where:
         path = pointer_of(error.field)
-        found = FieldError(error.problem, pointer=path)
-        return Failed(
-            HTTPStatus.BAD_REQUEST, f"The body: {path or '/'}: {error.problem}", errors=[found]
-        )
-    found = FieldError(error.problem, parameter=error.field)
-    detail = f"The parameter {error.field}: {error.problem}"
-    return Failed(HTTPStatus.BAD_REQUEST, detail, errors=[found])
+        field_error = FieldError(error.problem, pointer=path)
+        detail = f"The body: {path or '/'}: {error.problem}"
+    else:
+        field_error = FieldError(error.problem, parameter=error.field)
+        detail = f"The parameter {error.field}: {error.problem}"
+    return Failed(HTTPStatus.BAD_REQUEST, detail, errors=[field_error])
 
 
 def pointer_of(path: str) -> str:

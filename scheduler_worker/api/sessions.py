@@ -91,8 +91,8 @@ class Throttle:
             self._put(whole, max(0, every.number - own.number), every.last_s)
 
     def _recent(self, key: tuple[str, ...], now_s: float) -> _Failures:
-        found = self._failures.get(key, _Failures())
-        return found if now_s - found.last_s < _FORGET_S else _Failures()
+        failures = self._failures.get(key, _Failures())
+        return failures if now_s - failures.last_s < _FORGET_S else _Failures()
 
     def _put(self, key: tuple[str, ...], number: int, last_s: float) -> None:
         self._failures.pop(key, None)

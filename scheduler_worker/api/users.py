@@ -72,10 +72,10 @@ def hashed(password: str) -> str:
     return f"scrypt:{_COST}:{_BLOCK}:{_PARALLEL}:{_base64(salt)}:{_base64(digest)}"
 
 
-def is_password(password: str, wanted: str) -> bool:
+def is_password(password: str, stored_hash: str) -> bool:
     """Whether a password has this hash; False for a hash that cannot be read."""
     try:
-        method, cost, block, parallel, salt, digest = wanted.split(":")
+        method, cost, block, parallel, salt, digest = stored_hash.split(":")
         if method != "scrypt" or len(password) > MAX_PASSWORD:
             return False
         numbers = int(cost), int(block), int(parallel)
@@ -83,8 +83,8 @@ def is_password(password: str, wanted: str) -> bool:
             n > top for n, top in zip(numbers, (_MAX_COST, _MAX_BLOCK, _MAX_PARALLEL), strict=True)
         ):
             return False
-        found = _scrypt(password, base64.b64decode(salt), *numbers)
-        return hmac.compare_digest(found, base64.b64decode(digest))
+        computed = _scrypt(password, base64.b64decode(salt), *numbers)
+        return hmac.compare_digest(computed, base64.b64decode(digest))
     except ValueError:
         return False
 
@@ -120,24 +120,21 @@ def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
 def read_users(text: str, place: str) -> Users:
     """The users in the text of a file. Raises ConfigError, which names the place and the field."""
     try:
-        return msgspec.convert({} if (found := yaml.safe_load(text)) is None else found, _UserTable)
+        return msgspec.convert({} if (table := yaml.safe_load(text)) is None else table, _UserTable)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         raise ConfigError(f"[api] users_file: {place}: {' '.join(str(error).split())}") from None
 
 
 def users_of(path: Path) -> Users:
     """The users in a file. Raises ConfigError where it cannot be read."""
-    return read_users(_text_of(path), str(path))
-
-
-def _text_of(path: Path) -> str:
     try:
-        return path.read_text()
+        text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"[api] users_file: {path}: {reason}; `scheduler-worker-manage user add` makes it"
         ) from None
+    return read_users(text, str(path))
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def build(conf: Configuration) -> ApiProcess:
         trust = factories.build_trust(settings, fleet, clock)
         sandboxes = factories.build_sandboxes(settings)
         kept = factories.open_kept_decisions(settings, fleet, clock)
-        parts: list[Closing] = [state, *(each for each in (sandboxes, kept) if each is not None)]
+        parts: list[Closing] = [state, *(part for part in (sandboxes, kept) if part is not None)]
         opened.callback(_close_all, parts[1:])
         compiled = _Compiled(settings, trust, sandboxes)
         store = factories.open_policy_store(settings.policy_store)
@@ -135,7 +135,7 @@ def build(conf: Configuration) -> ApiProcess:
             balancing=factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
             decisions=kept,
         )
-        found = ApiProcess(
+        process = ApiProcess(
             settings,
             services=services,
             pipelines=lambda: compiled.pipelines,
@@ -148,7 +148,7 @@ def build(conf: Configuration) -> ApiProcess:
             refresh_units=compiled.refresh,
         )
         opened.pop_all()
-        return found
+        return process
 
 
 def build_embedded(conf: Configuration) -> ApiProcess:
@@ -160,7 +160,7 @@ def build_embedded(conf: Configuration) -> ApiProcess:
         opened.callback(worker.stop)
         store = factories.open_policy_store(settings.policy_store)
         opened.callback(store.close)
-        found = ApiProcess(
+        process = ApiProcess(
             settings,
             services=worker.services,
             pipelines=lambda: worker.pipelines,
@@ -172,4 +172,4 @@ def build_embedded(conf: Configuration) -> ApiProcess:
             worker=worker,
         )
         opened.pop_all()
-        return found
+        return process

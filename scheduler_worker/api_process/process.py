@@ -100,7 +100,12 @@ class ApiProcess:
             trust,
             Hook(self._register_units),
             watch(self._units_changed, self._register_units),
-            self._build_reconciler(clock),
+            Reconciler(
+                self.administration,
+                report=LOG.warning,
+                audit_retention_days=settings.policy_store.audit_retention_days,
+                shared_entries=SharedAudit(services.fleet.store, clock),
+            ),
             Hook(stop=self._rehearsals.stop),
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
@@ -108,14 +113,6 @@ class ApiProcess:
 
     def _build_monitor(self) -> ApiMonitor:
         return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
-
-    def _build_reconciler(self, clock: Clock) -> Reconciler:
-        return Reconciler(
-            self.administration,
-            report=LOG.warning,
-            audit_retention_days=self._settings.policy_store.audit_retention_days,
-            shared_entries=SharedAudit(self._fleet.store, clock),
-        )
 
     def _store_problem(self) -> str | None:
         try:

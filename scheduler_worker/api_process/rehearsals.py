@@ -71,9 +71,9 @@ class Rehearsals:
             raise RequestError("cluster", f"there is no {asked.cluster!r:.80}; known are {known}")
         with self._guard:
             if self._run is not None and self._run.is_busy:
-                other = self._run.record
+                running = self._run.record
                 raise Conflict(
-                    f"The simulation {other.id} of {other.user} is running; wait until it has "
+                    f"The simulation {running.id} of {running.user} is running; wait until it has "
                     "ended, or cancel it."
                 )
             record = RehearsalRecord(
@@ -119,9 +119,9 @@ class _Run(threading.Thread):
         self._is_cancelled = threading.Event()
         self._problem: str | None = None
         self._reports = Periodic(f"reports of rehearsal {record.id}", self._report, _PROGRESS_S)
-        self._pipe, self._theirs = _PROCESSES.Pipe()
+        self._pipe, self._peer = _PROCESSES.Pipe()
         self._process = _PROCESSES.Process(
-            target=rehearsal.serve, args=(self._theirs, settings, tried)
+            target=rehearsal.serve, args=(self._peer, settings, tried)
         )
         self.record = record
 
@@ -143,7 +143,7 @@ class _Run(threading.Thread):
         try:
             with closing(self._pipe):
                 self._process.start()
-                self._theirs.close()
+                self._peer.close()
                 if self._is_cancelled.is_set():
                     self._process.kill()
                 summary = self._conversation()

@@ -35,9 +35,9 @@ class _Log:
     def remove_oldest(self) -> None:
         position, (logged, _) = self.records.popitem(last=False)
         for instance in logged.instances:
-            left = self.of_instance[instance]
-            left.remove(position)
-            if not left:
+            positions = self.of_instance[instance]
+            positions.remove(position)
+            if not positions:
                 del self.of_instance[instance]
 
 
@@ -79,8 +79,8 @@ class MemoryDecisionLog:
 
     def newest(self, scope: str, *, before: Position | None = None, count: int) -> list[Logged]:
         with self._guard:
-            found = reversed(self._logs[scope].records.values())
-            older = dropwhile(lambda each: before and each[0].position >= before, found)
+            entries = reversed(self._logs[scope].records.values())
+            older = dropwhile(lambda entry: before and entry[0].position >= before, entries)
             return [logged for logged, _ in islice(older, count)]
 
     def of_instance(self, scope: str, instance: str) -> list[Logged]:
@@ -95,8 +95,8 @@ class MemoryDecisionLog:
 
     def details(self, scope: str, positions: Sequence[Position]) -> list[bytes | None]:
         with self._guard:
-            found = self._logs[scope].records
-            return [found[position][1] if position in found else None for position in positions]
+            records = self._logs[scope].records
+            return [records[position][1] if position in records else None for position in positions]
 
     def close(self) -> None:
         """Nothing is open."""

@@ -271,12 +271,12 @@ class _Scope:
 
     def after(self, version: int) -> list[Change]:
         """The changes after ``version``, the oldest first."""
-        found = []
+        changes = []
         for change in reversed(self._records.values()):
             if change.version <= version:
                 break
-            found.append(change)
-        return found[::-1]
+            changes.append(change)
+        return changes[::-1]
 
     def apply(self, transactions: Sequence[Transaction]) -> Written:
         """Apply the transactions under one new version, if any of them writes anything."""
@@ -346,14 +346,8 @@ class _Memos:
         self._answers[name] = (now_s + MEMO_S, answer)
 
     def find(self, name: str, now_s: float) -> Written | None:
-        self._forget(now_s)
+        # They are in the order of their expiry.
+        while self._answers and next(iter(self._answers.values()))[0] <= now_s:
+            del self._answers[next(iter(self._answers))]
         _, answer = self._answers.get(name, (0.0, None))
         return answer
-
-    def _forget(self, now_s: float) -> None:
-        # They are in the order of their expiry.
-        while self._answers:
-            oldest = next(iter(self._answers))
-            if self._answers[oldest][0] > now_s:
-                break
-            del self._answers[oldest]

@@ -21,20 +21,20 @@ class TuningPolicyFiles:
     def read(self) -> TuningPolicyTexts:
         """Return the current contents; files that cannot be read are among the problems."""
         problems: list[TuningFileProblem] = []
-        found: dict[str, TuningPolicyText] = {}
+        policies: dict[str, TuningPolicyText] = {}
         for path in self._files(problems):
             policy = _text(path, problems)
             if policy is None:
                 continue
-            if policy.name in found:
-                first = found[policy.name].place
+            if policy.name in policies:
+                first = policies[policy.name].place
                 twice = f"{first} is already a policy {policy.name!r}; rename one"
                 problems.append(TuningFileProblem(str(path), twice))
             else:
-                found[policy.name] = policy
+                policies[policy.name] = policy
         clusters = None if self._clusters is None else _text(self._clusters, problems)
         return TuningPolicyTexts(
-            policies=tuple(found.values()), clusters=clusters, problems=tuple(problems)
+            policies=tuple(policies.values()), clusters=clusters, problems=tuple(problems)
         )
 
     def _files(self, problems: list[TuningFileProblem]) -> Iterator[Path]:
@@ -59,4 +59,4 @@ def _text(path: Path, problems: list[TuningFileProblem]) -> TuningPolicyText | N
 
 
 def _policies_of(directory: Path) -> list[Path]:
-    return sorted(each for each in directory.iterdir() if each.suffix == ".yaml")
+    return sorted(path for path in directory.iterdir() if path.suffix == ".yaml")

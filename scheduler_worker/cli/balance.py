@@ -101,68 +101,67 @@ class ShowBalances(FleetCommand):
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        found = (
+        statuses = (
             list(client.every(list_balancing, PageQuery()))
             if arguments.cluster is None
             else [client.call(get_balancing, InCluster(arguments.cluster))]
         )
-        by_cluster = {each.cluster: each for each in found}
-        sys.stdout.write(json_of(by_cluster) if arguments.json else text_of(found))
+        by_cluster = {status.cluster: status for status in statuses}
+        sys.stdout.write(json_of(by_cluster) if arguments.json else text_of(statuses))
         return 0
 
 
-def text_of(found: Iterable[Balancing]) -> str:
+def text_of(statuses: Iterable[Balancing]) -> str:
     """What is known of balancing, for a terminal."""
     lines = []
-    for each in found:
-        cluster = each.cluster
-        if each.balance is None:
-            lines.append(f"{cluster}: {each.policy} has no balance")
+    for status in statuses:
+        cluster = status.cluster
+        if status.balance is None:
+            lines.append(f"{cluster}: {status.policy} has no balance")
             continue
-        default = " (default)" if each.origin == "default" else ""
-        lines.append(f"{cluster}: {each.policy}, {each.balance}, {each.mode}{default}")
-        lines += _of_round(each.last_round)
-        for asked in each.under_way:
+        default = " (default)" if status.origin == "default" else ""
+        lines.append(f"{cluster}: {status.policy}, {status.balance}, {status.mode}{default}")
+        lines += _of_round(status.last_round)
+        for asked in status.under_way:
             to = asked.destination or listed(asked.candidates[:-1])
             lines.append(f"  under way: {asked.vm} from {asked.source} to {to}: {asked.reason}")
         lines += [
             f"  waits after {setback.failures} failed migrations: {setback.vm}: {setback.why}"
-            for setback in each.waiting
+            for setback in status.waiting
         ]
-        lines += _of_power(each)
+        lines += _of_power(status)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _of_power(found: Balancing) -> list[str]:
+def _of_power(status: Balancing) -> list[str]:
     lines = []
-    if asked := found.power_under_way:
+    if asked := status.power_under_way:
         lines.append(f"  under way: {asked.host} {phrase(asked.to)}: {asked.reason}")
     lines += [
         f"  waits after {setback.failures} failed power actions: {setback.host}: {setback.why}"
-        for setback in found.power_waiting
+        for setback in status.power_waiting
     ]
-    if unprotected := found.last_round and found.last_round.unprotected_hosts:
+    if unprotected := status.last_round and status.last_round.unprotected_hosts:
         lines.append(f"  no room for the highly available VMs of: {listed(unprotected)}")
     return lines
 
 
-def _of_round(found: BalancingRound | None) -> list[str]:
-    if found is None:
+def _of_round(last_round: BalancingRound | None) -> list[str]:
+    if last_round is None:
         return ["  there was no round yet"]
     lines = [
-        f"  last round: {each.vm} from {each.source} to {_destinations(each)}: "
-        f"{each.reason}; {each.outcome}"
-        for each in found.considered
+        f"  last round: {considered.vm} from {considered.source} to {_destinations(considered)}: "
+        f"{considered.reason}; {considered.outcome}"
+        for considered in last_round.considered
     ]
     lines += [
-        f"  last round: {each.host} {phrase(each.to)}: {each.reason}; {each.outcome}"
-        for each in found.power
+        f"  last round: {action.host} {phrase(action.to)}: {action.reason}; {action.outcome}"
+        for action in last_round.power
     ]
-    if found.nothing_because:
-        lines.append(f"  last round: nothing, because {found.nothing_because}")
+    if last_round.nothing_because:
+        lines.append(f"  last round: nothing, because {last_round.nothing_because}")
     return lines
 
 
 def _destinations(considered: Considered) -> str:
-    names, more = considered.destinations, considered.more_destinations
-    return listed(names, more=more)
+    return listed(considered.destinations, more=considered.more_destinations)

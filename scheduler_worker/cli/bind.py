@@ -82,8 +82,8 @@ class _Bound(FleetCommand):
         text = description(field).rstrip(".")
         text = text[:1].lower() + text[1:]
         details: dict[str, Any] = {"help": text, "type": lambda value: from_text(field.type, value)}
-        if found := choices(field.type):
-            details["choices"] = found
+        if allowed := choices(field.type):
+            details["choices"] = allowed
         elif is_time(field.type):
             details |= {"type": moment, "metavar": "TIME", "help": f"{text}: {_TIME}"}
         elif is_document(field):
@@ -98,11 +98,11 @@ class _Bound(FleetCommand):
 
     def parameters(self, arguments: argparse.Namespace, **named: Any) -> Any:
         """The operation's, of the arguments, and of those by name."""
-        given = {
+        values = {
             field.name: getattr(arguments, field.name) for field in self.operation.fields
         } | named
-        given = {name: value for name, value in given.items() if value is not None}
-        return self.operation.parameters(**given)
+        values = {name: value for name, value in values.items() if value is not None}
+        return self.operation.parameters(**values)
 
 
 class FleetLister(FleetCommand, Lister):
@@ -140,9 +140,9 @@ class _List(_Bound, FleetLister):
         if not issubclass(self.operation.parameters, PageQuery):
             yield from client.call(self.operation, self.operation.parameters()).items
             return
-        marker, left = arguments.marker, arguments.limit
-        while left is None or left > 0:
-            limit = PAGE if left is None else min(left, PAGE)
+        marker, remaining = arguments.marker, arguments.limit
+        while remaining is None or remaining > 0:
+            limit = PAGE if remaining is None else min(remaining, PAGE)
             page: Page[Any] = client.call(
                 self.operation, self.parameters(arguments, marker=marker, limit=limit)
             )
@@ -150,16 +150,16 @@ class _List(_Bound, FleetLister):
             marker = page.next
             if marker is None:
                 return
-            if left is not None:
-                left -= len(page.items)
+            if remaining is not None:
+                remaining -= len(page.items)
         sys.stderr.write(f"There are more: --marker {marker}\n")
 
 
 class _Show(_Bound, FleetShow):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
-        found = client.call(self.operation, self.parameters(arguments))
-        columns = self.operation.columns or _all_fields(type(found))
-        return tuple(columns), _row(columns, found)
+        answer = client.call(self.operation, self.parameters(arguments))
+        columns = self.operation.columns or _all_fields(type(answer))
+        return tuple(columns), _row(columns, answer)
 
 
 class _Do(_Bound):
@@ -169,14 +169,14 @@ class _Do(_Bound):
             return 0
         [field] = self.operation.fields
         missing: NotFound | None = None
-        for fromkey in dict.fromkeys(getattr(arguments, field.name)):
+        for name in dict.fromkeys(getattr(arguments, field.name)):
             try:
-                client.call(self.operation, self.operation.parameters(**{field.name: fromkey}))
+                client.call(self.operation, self.operation.parameters(**{field.name: name}))
             except NotFound as error:
                 missing = error
                 sys.stderr.write(f"{error}\n")
             else:
-                sys.stdout.write(f"{self.operation.done.format(fromkey)}\n")
+                sys.stdout.write(f"{self.operation.done.format(name)}\n")
         if missing is not None:
             raise missing
         return 0
@@ -208,38 +208,38 @@ def _all_fields(kind: type[msgspec.Struct]) -> dict[str, Column]:
 # Cells
 
 
-def _row(columns: Mapping[str, Column], found: Any) -> tuple[Any, ...]:
-    return tuple(_cell(found, column) for column in columns.values())
+def _row(columns: Mapping[str, Column], item: Any) -> tuple[Any, ...]:
+    return tuple(_cell(item, column) for column in columns.values())
 
 
-def _cell(found: Any, column: Column) -> Any:
+def _cell(item: Any, column: Column) -> Any:
     if isinstance(column, str):
-        value = _field(found, column.split("."))
+        value = _field(item, column.split("."))
         is_duration = column.endswith("_s") and isinstance(value, float | int | None)
         return Seconds(value) if is_duration else cell(value)
     how, path = column
-    value = _field(found, path.split("."))
+    value = _field(item, path.split("."))
     if value is None:
         return Seconds(None)
     age_s = (datetime.now(UTC) - value).total_seconds()
     return Seconds(max(0.0, round(age_s if how == "age" else -age_s, 1)))
 
 
-def _field(found: Any, path: Sequence[str]) -> Any:
+def _field(value: Any, path: Sequence[str]) -> Any:
     """The field at a path. For a list, the fields of its items; None behind None."""
-    if not path or found is None:
-        return found
-    if isinstance(found, list):
-        return [_field(each, path) for each in found]
+    if not path or value is None:
+        return value
+    if isinstance(value, list):
+        return [_field(item, path) for item in value]
     name, *rest = path
-    return _field(found.get(name) if isinstance(found, dict) else getattr(found, name), rest)
+    return _field(value.get(name) if isinstance(value, dict) else getattr(value, name), rest)
 
 
 def cell(value: Any) -> Any:
     """A value for a table: made for people there, and plain for programs."""
     if isinstance(value, datetime):
         return Time(value)
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ListColumn(value)
     if isinstance(value, msgspec.Struct | list | dict):
         return Document(value)
@@ -295,19 +295,19 @@ class Document(FormattableColumn[Any]):
         return msgspec.to_builtins(self._value)
 
 
-def json_of(found: object) -> str:
+def json_of(answer: object) -> str:
     """An answer for programs."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
 
 
 def duration(seconds: float) -> str:
     """Such as ``42 s``, ``3 min 5 s``, ``2 d 4 h``; less than 10 s with a decimal."""
     if seconds < 10:
         return f"{seconds:.1f} s"
-    left = round(seconds)
+    remaining = round(seconds)
     parts: list[str] = []
     for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, length)
+        count, remaining = divmod(remaining, length)
         if count or parts:
             parts.append(f"{count} {name}")
     return " ".join(parts[:2])
@@ -344,9 +344,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _check_columns(known: Sequence[str], wanted: Iterable[str]) -> None:
+def _check_columns(known: Sequence[str], columns: Iterable[str]) -> None:
     """Raises ConfigError for the first one that is not known, in whatever spelling cliff takes."""
-    names = {each.lower().replace(" ", "_") for each in known}
-    for each in wanted:
-        if each.lower().strip().replace(" ", "_") not in names:
-            raise ConfigError(f"There is no column {each!r}; choose of: {', '.join(known)}")
+    names = {name.lower().replace(" ", "_") for name in known}
+    for column in columns:
+        if column.lower().strip().replace(" ", "_") not in names:
+            raise ConfigError(f"There is no column {column!r}; choose of: {', '.join(known)}")

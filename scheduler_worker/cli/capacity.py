@@ -54,14 +54,14 @@ class CountCapacity(FleetCommand):
             )
         flavors, spec = ([flavor], {}) if flavor else requests.read_flavors(arguments.file)
         asked = CapacityRequest(flavors, requests.narrowed(spec, arguments))
-        found = client.call(capacity, asked)
-        sys.stdout.write(json_of(found.flavors) if arguments.json else text_of(found))
+        answer = client.call(capacity, asked)
+        sys.stdout.write(json_of(answer.flavors) if arguments.json else text_of(answer))
         return 0
 
 
-def text_of(found: CapacityAnswer) -> str:
+def text_of(answer: CapacityAnswer) -> str:
     """The answer of ``capacity`` for a terminal."""
-    return "".join(f"{line}\n" for flavor in found.flavors for line in _lines(flavor))
+    return "".join(f"{line}\n" for flavor in answer.flavors for line in _lines(flavor))
 
 
 def _lines(flavor: FlavorCapacity) -> Iterator[str]:
@@ -85,8 +85,8 @@ def _lines(flavor: FlavorCapacity) -> Iterator[str]:
             yield f"    rejected by {name}: {_hosts(lost.hosts)}, with room for {room}"
 
 
-def _count(found: FlavorCapacity | ClusterCapacity) -> str:
-    return f"{'' if found.is_exact else 'up to '}{_number(found.instances)}"
+def _count(room: FlavorCapacity | ClusterCapacity) -> str:
+    return f"{'' if room.is_exact else 'up to '}{_number(room.instances)}"
 
 
 def _hosts(count: int) -> str:

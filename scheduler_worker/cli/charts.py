@@ -86,7 +86,7 @@ def in_file(series: Series, *, interval_s: float, path: Path) -> None:
     for number, (output, entities) in enumerate(lines.items(), 1):
         axes = figure.add_subplot(len(lines), 1, number, title=output, xlabel="seconds")
         for entity, values in entities.items():
-            seconds = [each * interval_s for each in range(len(values))]
+            seconds = [cycle * interval_s for cycle in range(len(values))]
             figures = [float("nan") if value is None else value for value in values]
             axes.step(seconds, figures, where="post", marker=".", label=entity)
         axes.legend()

@@ -31,15 +31,15 @@ def run(conf: Configuration) -> int:
     unused, notices = configuration.unused(conf), configuration.notices(conf, transport.list_opts())
     settings, _ = configuration.inspected(conf)
     missing = [*preflight.left_out(settings), *_missing(settings)]
-    for kind, found in (
+    for kind, texts in (
         ("wrong", wrong),
         ("unknown", unknown),
         ("left out", missing),
         ("unused", unused),
         ("note", notices),
     ):
-        for each in found:
-            _print(kind, each)
+        for text in texts:
+            _print(kind, text)
     if conf.check_connections and not wrong:
         wrong += list(_broken_connections(conf, settings))
     if wrong:

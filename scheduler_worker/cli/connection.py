@@ -67,9 +67,9 @@ def configuration_of(
 
     from scheduler_worker import conf
 
-    files = [f"--config-file={each}" for each in arguments.config_file]
-    files += [f"--config-dir={each}" for each in arguments.config_dir]
-    files += [f"--config-file={each}" for each in more]
+    files = [f"--config-file={file}" for file in arguments.config_file]
+    files += [f"--config-dir={directory}" for directory in arguments.config_dir]
+    files += [f"--config-file={file}" for file in more]
     try:
         return conf.load(files, prog=prog)
     except (cfg.Error, OSError, ValueError) as error:
@@ -121,9 +121,9 @@ _UNSET = {"opt_default", "set_default"}
 def seconds(text: str) -> float:
     """An argument that is a duration. Raises ArgumentTypeError."""
     try:
-        found = float(text)
+        duration_s = float(text)
     except ValueError:
-        found = 0.0
-    if not 0.0 < found <= LONGEST_S:
+        duration_s = 0.0
+    if not 0.0 < duration_s <= LONGEST_S:
         raise argparse.ArgumentTypeError(f"{text!r}: write seconds above 0, at most {LONGEST_S:g}")
-    return found
+    return duration_s

@@ -38,10 +38,10 @@ class Doctor(PlainCommand):
 
         findings = []
         try:
-            for each in examine(configuration_of(parsed_args)):
-                findings.append(each)
+            for finding in examine(configuration_of(parsed_args)):
+                findings.append(finding)
                 if not parsed_args.json:
-                    say(str(each))
+                    say(str(finding))
                     sys.stdout.flush()
         except (cfg.Error, OSError) as error:
             raise ConfigError(str(error)) from None

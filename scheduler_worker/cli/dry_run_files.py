@@ -37,16 +37,16 @@ def read_text(path: Path) -> str:
 
 def read_parameters(path: Path) -> dict[str, Value]:
     """Return the parameters that rules see under ``policy``, by name. Raises ConfigError."""
-    found = _read(path)
-    if found is None:
+    parameters = _read(path)
+    if parameters is None:
         return {}
-    _expect_mapping(found, f"{path}: ", "names and values, such as 'io_threshold: 500'")
-    for name, value in found.items():
+    _expect_mapping(parameters, f"{path}: ", "names and values, such as 'io_threshold: 500'")
+    for name, value in parameters.items():
         if not isinstance(value, bool | int | float | str | None):
             raise ConfigError(
                 f"{path}: {name}: write a number, true, false or a text, not {_shown(value)}"
             )
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def read_samples(path: Path, parameters: Mapping[str, Value], *, at_most: int) -> list[Sample]:
@@ -54,11 +54,11 @@ def read_samples(path: Path, parameters: Mapping[str, Value], *, at_most: int) -
 
     Raises ConfigError, which names the entry.
     """
-    found = _read(path)
-    _expect_mapping(found, f"{path}: ", "'samples:' and a list")
-    entries = found.pop("samples", None)
-    if found:
-        raise ConfigError(f"{path}: {_unknown(next(iter(found)), ['samples'])}")
+    document = _read(path)
+    _expect_mapping(document, f"{path}: ", "'samples:' and a list")
+    entries = document.pop("samples", None)
+    if document:
+        raise ConfigError(f"{path}: {_unknown(next(iter(document)), ['samples'])}")
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path}: samples: write a list with an entry for each change")
     samples: list[Sample] = []
@@ -96,13 +96,13 @@ def _patched(before: Any, patch: Any) -> Any:
     """Apply a JSON merge patch (RFC 7396): mappings are merged, null deletes."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(before) if isinstance(before, dict) else {}
+    patched = dict(before) if isinstance(before, dict) else {}
     for key, value in patch.items():
         if value is None:
-            found.pop(key, None)
+            patched.pop(key, None)
         else:
-            found[key] = _patched(found.get(key), value)
-    return found
+            patched[key] = _patched(patched.get(key), value)
+    return patched
 
 
 # Shapes
@@ -169,13 +169,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping; refuses duplicate keys and merge keys."""
-        found: set[str] = set()
+        names: set[str] = set()
         for key, _ in node.value:
             if key.value == "<<":
                 _refuse(key, "merge keys are not supported")
-            if isinstance(key, yaml.ScalarNode) and key.value in found:
+            if isinstance(key, yaml.ScalarNode) and key.value in names:
                 _refuse(key, f"duplicate key {_shown(key.value)}")
-            found |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+            names |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
         made: dict[Any, Any] = super().construct_mapping(node, deep)
         return made
 

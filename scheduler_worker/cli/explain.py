@@ -66,18 +66,18 @@ class ExplainPlacement(FleetCommand):
         asked = ExplainRequest(
             requests.narrowed(spec, arguments), hosts=arguments.why_not, limit=arguments.limit
         )
-        found = client.call(explain, asked)
-        sys.stdout.write(json_of(found) if arguments.json else text_of(found))
+        explanation = client.call(explain, asked)
+        sys.stdout.write(json_of(explanation) if arguments.json else text_of(explanation))
         return 0
 
 
-def text_of(found: ExplanationView) -> str:
+def text_of(explanation: ExplanationView) -> str:
     """The answer of ``explain`` for a terminal."""
-    lines = [found.sentence or ""]
-    for part in (found, *found.others):
+    lines = [explanation.sentence or ""]
+    for part in (explanation, *explanation.others):
         if part.cluster is not None:
             lines += _lines(part)
-    lines += [f"{host}: {why}" for host, why in found.not_found.items()]
+    lines += [f"{host}: {why}" for host, why in explanation.not_found.items()]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -98,8 +98,8 @@ def _lines(part: ClusterExplanation) -> Iterator[str]:
 def _verdict(verdict: HostVerdict) -> str:
     if verdict.rejected_by:
         return f"{verdict.rejected_by}: {verdict.reason}"
-    parts = [f"{each.name} {each.product:.2f}" for each in verdict.weights
-             if each.product]  # fmt: skip
+    parts = [f"{part.name} {part.product:.2f}" for part in verdict.weights
+             if part.product]  # fmt: skip
     weight = verdict.weight
     total = "unknown" if weight is None else f"{weight:.2f}"
     return f"passes, weight {total}" + (f" = {' + '.join(parts)}" if parts else "")

@@ -35,7 +35,7 @@ from scheduler_worker.wording import listed
 class PlannedAttachment(NamedTuple):
     """A cluster of the workers that is to have the policy of a cluster of the engine."""
 
-    theirs: str
+    engine_cluster: str
     cluster: str
     policy: ClusterPolicy
     parameters: Mapping[str, str]
@@ -53,13 +53,13 @@ class Plan(NamedTuple):
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Do what the command says; returns the exit status."""
-    wanted = _cluster_map(arguments.cluster_map)
+    cluster_map = _cluster_map(arguments.cluster_map)
     password = _password(arguments.password_file, arguments.user)
     client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
     with client:
         engine = client.read()
     with policy_administration(settings) as administration:
-        plan = _plan(engine, administration, wanted, skip=arguments.skip_unknown_units)
+        plan = _plan(engine, administration, cluster_map, skip=arguments.skip_unknown_units)
         say(*plan.notes)
         policy_changes.show(administration, plan.changes)
         for attachment in plan.attachments:
@@ -98,33 +98,33 @@ def _apply(plan: Plan, administration: PolicyAdministration, author: str | None)
 
 
 def _plan(
-    engine: Engine, administration: PolicyAdministration, wanted: Mapping[str, str], *, skip: bool
+    engine: Engine, administration: PolicyAdministration, clusters: Mapping[str, str], *, skip: bool
 ) -> Plan:
     """What is to be done. Raises Invalid where units are unknown, unless they are skipped."""
     stored = administration.library.policies()
-    by_id = {each.document.id: each for each in stored}
+    by_id = {stored_policy.document.id: stored_policy for stored_policy in stored}
     units = EngineUnits(engine.units, administration.library.units())
     notes: list[str] = []
-    found: list[Imported] = []
+    imports: list[Imported] = []
     for policy in engine.policies:
         before = by_id.get(policy.policy.id or "")
         read = imported(policy, units, before.document if before else None)
         if before is not None and before.is_locked:
             notes += _comparison(before.document, read)
         else:
-            found.append(read)
-    _refuse_unknown(found, notes, skip=skip)
-    changes = policy_changes.between(stored, [Given(each.document, True) for each in found])
-    known = {each.document.id: each.document for each in stored}
-    known |= {each.document.id: each.document for each in found}
-    attachments = list(_attachments(engine, administration, wanted, known, notes))
+            imports.append(read)
+    _refuse_unknown(imports, notes, skip=skip)
+    changes = policy_changes.between(stored, [Given(read.document, True) for read in imports])
+    known = {stored_policy.document.id: stored_policy.document for stored_policy in stored}
+    known |= {read.document.id: read.document for read in imports}
+    attachments = list(_attachments(engine, administration, clusters, known, notes))
     return Plan(changes, attachments, notes)
 
 
-def _refuse_unknown(found: Sequence[Imported], notes: list[str], *, skip: bool) -> None:
-    for each in found:
-        notes += [f"{each.document.name}: left out is {note}" for note in each.notes]
-    missing = [(each.document.name, unit) for each in found for unit in each.unknown]
+def _refuse_unknown(imports: Sequence[Imported], notes: list[str], *, skip: bool) -> None:
+    for read in imports:
+        notes += [f"{read.document.name}: left out is {note}" for note in read.notes]
+    missing = [(read.document.name, unit) for read in imports for unit in read.unknown]
     if missing and not skip:
         uses = "; ".join(f"policy {policy} uses {unit}" for policy, unit in missing)
         raise Invalid(
@@ -135,45 +135,47 @@ def _refuse_unknown(found: Sequence[Imported], notes: list[str], *, skip: bool) 
     notes += [f"{policy}: left out is {unit}: it is not known here" for policy, unit in missing]
 
 
-def _comparison(ours: ClusterPolicy, theirs: Imported) -> Iterator[str]:
+def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[str]:
     """How a policy that comes with the worker differs from the engine's."""
     shown = structs.replace(
-        theirs.document,
-        name=ours.name,
-        version=ours.version,
-        description=ours.description,
-        selector=ours.selector,
+        engine_policy.document,
+        name=built_in.name,
+        version=built_in.version,
+        description=built_in.description,
+        selector=built_in.selector,
     )
-    lines = policy_changes.difference(ours, shown, f"{ours.name} here", f"{ours.name} there")
+    lines = policy_changes.difference(
+        built_in, shown, f"{built_in.name} here", f"{built_in.name} there"
+    )
     text = "".join(lines).rstrip("\n")
     if text:
-        yield f"{ours.name} comes with the worker, and differs from the engine's:\n{text}"
-    for unit in theirs.unknown:
-        yield f"{ours.name}: the engine's uses {unit}, which is not known here"
+        yield f"{built_in.name} comes with the worker, and differs from the engine's:\n{text}"
+    for unit in engine_policy.unknown:
+        yield f"{built_in.name}: the engine's uses {unit}, which is not known here"
 
 
 def _attachments(
     engine: Engine,
     administration: PolicyAdministration,
-    wanted: Mapping[str, str],
+    cluster_map: Mapping[str, str],
     policies: Mapping[str, ClusterPolicy],
     notes: list[str],
 ) -> Iterator[PlannedAttachment]:
-    theirs = {each.name or "": each for each in engine.clusters}
-    if unknown := sorted(set(wanted) - set(theirs)):
+    engine_clusters = {cluster.name or "": cluster for cluster in engine.clusters}
+    if unknown := sorted(set(cluster_map) - set(engine_clusters)):
         raise ConfigError(
             f"--cluster-map: the engine has no cluster {unknown[0]!r}; "
-            f"it has {listed(sorted(theirs), 20)}"
+            f"it has {listed(sorted(engine_clusters), 20)}"
         )
-    now = {each.cluster: each for each in administration.attachments.all()}
+    now = {attachment.cluster: attachment for attachment in administration.attachments.all()}
     units = administration.library.units()
-    for name in sorted(theirs):
-        policy = policies.get(_policy_id(theirs[name], engine))
+    for name in sorted(engine_clusters):
+        policy = policies.get(_policy_id(engine_clusters[name], engine))
         if policy is None:
             raise Invalid(f"the engine's cluster {name}", "has a policy that it does not list")
-        given = theirs[name].custom_scheduling_policy_properties
-        own = cluster_parameters(policy, parameters_of(name, given) or {}, units)
-        cluster = wanted.get(name)
+        properties = engine_clusters[name].custom_scheduling_policy_properties
+        own = cluster_parameters(policy, parameters_of(name, properties) or {}, units)
+        cluster = cluster_map.get(name)
         if cluster is None:
             notes.append(
                 f"cluster {name} of the engine has the policy {policy.name}{_values(own, policy)}; "
@@ -198,8 +200,9 @@ def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
     return next(defaults, None) or ""
 
 
-def _described(each: PlannedAttachment) -> str:
-    return f"{each.policy.name}{_values(each.parameters, each.policy)}, as {each.theirs} there"
+def _described(attachment: PlannedAttachment) -> str:
+    values = _values(attachment.parameters, attachment.policy)
+    return f"{attachment.policy.name}{values}, as {attachment.engine_cluster} there"
 
 
 def _values(own: Mapping[str, str], policy: ClusterPolicy) -> str:
@@ -213,18 +216,18 @@ def _values(own: Mapping[str, str], policy: ClusterPolicy) -> str:
 # Arguments
 
 
-def _cluster_map(given: Sequence[str]) -> dict[str, str]:
+def _cluster_map(pairs: Sequence[str]) -> dict[str, str]:
     """The engine's name -> the workers' name. Raises ConfigError."""
-    found: dict[str, str] = {}
-    for each in given:
-        theirs, equals, ours = each.partition("=")
-        ours = ours if equals else theirs
-        if not theirs or not ours:
-            raise ConfigError(f"--cluster-map: {each!r} is not ENGINES=WORKERS or NAME")
-        if theirs in found or ours in found.values():
-            raise ConfigError(f"--cluster-map: {each!r} names a cluster for the second time")
-        found[theirs] = ours
-    return found
+    cluster_map: dict[str, str] = {}
+    for pair in pairs:
+        engine_name, equals, own_name = pair.partition("=")
+        own_name = own_name if equals else engine_name
+        if not engine_name or not own_name:
+            raise ConfigError(f"--cluster-map: {pair!r} is not ENGINES=WORKERS or NAME")
+        if engine_name in cluster_map or own_name in cluster_map.values():
+            raise ConfigError(f"--cluster-map: {pair!r} names a cluster for the second time")
+        cluster_map[engine_name] = own_name
+    return cluster_map
 
 
 def _password(file: Path | None, user: str) -> str:

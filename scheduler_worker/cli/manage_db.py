@@ -71,8 +71,8 @@ class ShowVersion(ManageCommand):
         with _schema(self) as schema:
             now = schema.current()
             say(schema.name)
-            for each in ("base no tables", *schema.versions()):
-                say(f"{'->' if each.partition(' ')[0] == now else '  '} {each}")
+            for title in ("base no tables", *schema.versions()):
+                say(f"{'->' if title.partition(' ')[0] == now else '  '} {title}")
 
 
 def _schema(command: ManageCommand) -> closing[PolicySchema]:

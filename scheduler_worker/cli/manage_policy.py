@@ -24,8 +24,8 @@ class ListStored(ManageCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.administration() as administration:
             clusters: dict[str, list[str]] = {}
-            for each in administration.attachments.all():
-                clusters.setdefault(each.policy_id, []).append(each.cluster)
+            for attachment in administration.attachments.all():
+                clusters.setdefault(attachment.policy_id, []).append(attachment.cluster)
             rows = [_row(policy, clusters) for policy in administration.library.policies()]
         say_table([("name", "id", "version", "changed by", "clusters"), *rows])
 
@@ -49,10 +49,10 @@ class ExportStored(ManageCommand):
         with self.administration() as administration:
             library = administration.library
             if parsed_args.names:
-                found = [library.policy_called(name) for name in parsed_args.names]
+                policies = [library.policy_called(name) for name in parsed_args.names]
             else:
-                found = [policy for policy in library.policies() if not policy.is_locked]
-        sys.stdout.write(write_policies([each.document for each in found]))
+                policies = [policy for policy in library.policies() if not policy.is_locked]
+        sys.stdout.write(write_policies([policy.document for policy in policies]))
 
 
 class ImportStored(ManageCommand):
@@ -84,14 +84,14 @@ class ImportStored(ManageCommand):
         from scheduler_worker.cli.dry_run_files import read_text
         from scheduler_worker.cli.policy_texts import read_policies
 
-        given = read_policies(read_text(parsed_args.file), str(parsed_args.file))
+        policies = read_policies(read_text(parsed_args.file), str(parsed_args.file))
         with self.administration() as administration:
-            changes = policy_changes.between(administration.library.policies(), given)
+            changes = policy_changes.between(administration.library.policies(), policies)
             policy_changes.show(administration, changes)
             if not changes:
                 say("The store has these policies already; there is nothing to change.")
                 return 0
-            question = f"Change {len(changes)} of {len(given)} policies in the store?"
+            question = f"Change {len(changes)} of {len(policies)} policies in the store?"
             if not parsed_args.yes and not confirmed(question):
                 return 1
             policy_changes.make(administration, changes, actor(parsed_args.author))

@@ -55,7 +55,7 @@ class EnableUnit(ManageCommand):
                 parsed_args.unit, actor(parsed_args.author), is_enabled=self.enables
             )
         how = "enabled" if self.enables else "disabled"
-        say(*(f"The {each.kind} {each.name} is {how}" for each in changed))
+        say(*(f"The {unit.kind} {unit.name} is {how}" for unit in changed))
 
 
 class DisableUnit(EnableUnit):

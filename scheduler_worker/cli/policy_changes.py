@@ -26,27 +26,27 @@ class PolicyChange(NamedTuple):
     after: ClusterPolicy
 
 
-def between(stored: Sequence[StoredPolicy], given: Sequence[Given]) -> list[PolicyChange]:
+def between(stored: Sequence[StoredPolicy], entries: Sequence[Given]) -> list[PolicyChange]:
     """What differs, in the order given. Raises Invalid for a built-in policy."""
-    found = []
-    for each in given:
-        before = _stored(stored, each)
+    changes = []
+    for entry in entries:
+        before = _stored(stored, entry)
         if before is not None and before.is_locked:
-            raise Invalid(each.document.name, "is a built-in policy; give it another name and id")
-        after = each.document
+            raise Invalid(entry.document.name, "is a built-in policy; give it another name and id")
+        after = entry.document
         if before is not None:
             now = before.document
             after = structs.replace(after, id=now.id, version=now.version)
         if before is None or after != before.document:
-            found.append(PolicyChange(before, after))
-    return found
+            changes.append(PolicyChange(before, after))
+    return changes
 
 
-def _stored(stored: Sequence[StoredPolicy], given: Given) -> StoredPolicy | None:
-    if given.has_id:
-        return next((each for each in stored if each.document.id == given.document.id), None)
-    key = given.document.name.casefold()
-    return next((each for each in stored if each.document.name.casefold() == key), None)
+def _stored(stored: Sequence[StoredPolicy], entry: Given) -> StoredPolicy | None:
+    if entry.has_id:
+        return next((policy for policy in stored if policy.document.id == entry.document.id), None)
+    key = entry.document.name.casefold()
+    return next((policy for policy in stored if policy.document.name.casefold() == key), None)
 
 
 def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) -> None:
@@ -64,15 +64,15 @@ def _diff(before: StoredPolicy | None, after: ClusterPolicy) -> Iterator[str]:
 
 
 def difference(
-    one: ClusterPolicy | None, other: ClusterPolicy, one_is: str, other_is: str
+    before: ClusterPolicy | None, after: ClusterPolicy, before_name: str, after_name: str
 ) -> Iterator[str]:
     """The lines of a diff between two policies as YAML."""
-    old = write_policies([one]) if one else ""
+    old = write_policies([before]) if before else ""
     yield from difflib.unified_diff(
         old.splitlines(keepends=True)[1:],
-        write_policies([other]).splitlines(keepends=True)[1:],
-        fromfile=one_is,
-        tofile=other_is,
+        write_policies([after]).splitlines(keepends=True)[1:],
+        fromfile=before_name,
+        tofile=after_name,
     )
 
 

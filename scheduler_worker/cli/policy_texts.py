@@ -56,14 +56,14 @@ def read_policies(text: str, place: str) -> list[Given]:
     listed = plain["policies"]
     if not isinstance(listed, list):
         raise ConfigError(f"{place}: policies: expected a list")
-    found = [_given(each, f"{place}: policies[{number}]") for number, each in enumerate(listed)]
+    entries = [_given(item, f"{place}: policies[{number}]") for number, item in enumerate(listed)]
     for what, values in (
-        ("id", [each.document.id for each in found]),
-        ("name", [each.document.name.casefold() for each in found]),
+        ("id", [entry.document.id for entry in entries]),
+        ("name", [entry.document.name.casefold() for entry in entries]),
     ):
         if twice := sorted({value for value in values if values.count(value) > 1}):
             raise ConfigError(f"{place}: two policies have the {what} {twice[0]!r}")
-    return found
+    return entries
 
 
 def _given(plain: Any, place: str) -> Given:
@@ -83,7 +83,7 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Escapes the line ends that YAML would read as others."""
 
     def represent_text(self, text: str) -> Any:
-        style = '"' if any(each in text for each in _LINE_ENDS) else None
+        style = '"' if any(line_end in text for line_end in _LINE_ENDS) else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -100,7 +100,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for name in names:
             if names.count(name) > 1:
                 line = node.start_mark.line + 1

@@ -59,8 +59,7 @@ class CommandProgram(App):
 
     @classmethod
     def main(cls, arguments: Sequence[str] | None = None) -> int:
-        """Run a command and return its exit status; ``arguments``: default: the arguments of the
-        process.
+        """Run a command with these arguments, by default the process's; returns its exit status.
 
         Raises:
             SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
@@ -116,7 +115,7 @@ class CommandProgram(App):
     def run_subcommand(self, argv: list[str]) -> int:
         """Run a command; its errors become a sentence and a status."""
         if argv[0] == "help":  # cliff's form of --help after other options
-            argv = list(takewhile(lambda each: not each.startswith("-"), argv))
+            argv = list(takewhile(lambda word: not word.startswith("-"), argv))
         if not self._is_known(argv):
             self.parser.error(self._unknown(argv))
         silenced = logging.root.manager.disable
@@ -146,11 +145,11 @@ class CommandProgram(App):
         return True
 
     def _unknown(self, argv: Sequence[str]) -> str:
-        words = [each for each in argv if not each.startswith("-") and each != "help"]
-        given, names = " ".join(words[:2]), sorted(name for name, _ in self.command_manager)
-        near = [each for each in names if words and each.startswith(f"{words[0]} ")]
-        near = near or difflib.get_close_matches(given, names)
-        return f"{given!r} is no command; " + (
+        words = [word for word in argv if not word.startswith("-") and word != "help"]
+        asked, names = " ".join(words[:2]), sorted(name for name, _ in self.command_manager)
+        near = [name for name in names if words and name.startswith(f"{words[0]} ")]
+        near = near or difflib.get_close_matches(asked, names)
+        return f"{asked!r} is no command; " + (
             f"there are: {', '.join(near)}" if near else "--help lists them"
         )
 
@@ -160,8 +159,8 @@ class CommandProgram(App):
             sys.stderr.write(f"{error}\n")  # each issue begins with its place, for editors
             return REFUSED
         text = redacted(str(error))
-        found = (status for kind, status in self.STATUSES.items() if isinstance(error, kind))
-        if (status := next(found, None)) is None:
+        statuses = (status for kind, status in self.STATUSES.items() if isinstance(error, kind))
+        if (status := next(statuses, None)) is None:
             status = REFUSED
             text = f"unexpected {type(error).__name__}: {text}; --debug shows where"
         sys.stderr.write(f"{self.NAME}: {text}\n")

@@ -138,7 +138,7 @@ def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]
         )
         stored = client.every(list_stored_decisions, query)
         read = watched(stored, lambda number: write(f"{number:,} decisions read"))
-        decisions = [_decision(each) for each in read]
+        decisions = [_decision(decision) for decision in read]
     if arguments.save:
         copies.write(arguments.save, snapshot, decisions)
     return snapshot, decisions
@@ -169,20 +169,20 @@ def _changing_line() -> Iterator[Callable[[str], None]]:
             write("")
 
 
-def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
-    yield f"{found.rehearsed:,} decisions rehearsed"
-    for why, count in found.left_out.items():
+def _lines(summary: RehearsalSummary, limit: int) -> Iterator[str]:
+    yield f"{summary.rehearsed:,} decisions rehearsed"
+    for why, count in summary.left_out.items():
         yield f"  {count:,} left out: {why}"
-    yield f"placed:  {found.placed.before:,} -> {found.placed.after:,}"
-    yield f"refused: {found.refused.before:,} -> {found.refused.after:,}"
-    yield f"on the same hosts, or refused as before: {found.counts['same']:,}"
+    yield f"placed:  {summary.placed.before:,} -> {summary.placed.after:,}"
+    yield f"refused: {summary.refused.before:,} -> {summary.refused.after:,}"
+    yield f"on the same hosts, or refused as before: {summary.counts['same']:,}"
     for change, said in _SAID.items():
-        some = [each for each in found.changes if each.change == change]
-        yield f"{said}: {len(some):,}"
-        yield from (f"  {_line(each)}" for each in some[:limit])
-        if len(some) > limit:
-            yield f"  and {len(some) - limit:,} more; see --limit"
-    for was, now in zip(found.packing.before, found.packing.after, strict=False):
+        changed = [decision for decision in summary.changes if decision.change == change]
+        yield f"{said}: {len(changed):,}"
+        yield from (f"  {_line(decision)}" for decision in changed[:limit])
+        if len(changed) > limit:
+            yield f"  and {len(changed) - limit:,} more; see --limit"
+    for was, now in zip(summary.packing.before, summary.packing.after, strict=False):
         unused = f"{was.unused:,} of them unused -> {now.unused:,}"
         yield f"cluster {was.cluster}: {was.hosts:,} hosts, {unused}"
         for amount, old in was.use.items():
@@ -193,7 +193,7 @@ def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
                 )
 
 
-def _line(each: ChangedDecision) -> str:
-    was = ", ".join(each.hosts_before) or "refused"
-    now = ", ".join(each.hosts) or each.reason
-    return f"{', '.join(each.instances)} ({each.flavor or 'no flavor'}): {was} -> {now}"
+def _line(decision: ChangedDecision) -> str:
+    was = ", ".join(decision.hosts_before) or "refused"
+    now = ", ".join(decision.hosts) or decision.reason
+    return f"{', '.join(decision.instances)} ({decision.flavor or 'no flavor'}): {was} -> {now}"

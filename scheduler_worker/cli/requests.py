@@ -60,30 +60,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def flavor_of(arguments: argparse.Namespace) -> Plain | None:
     """The flavor that the options describe; None: they name no figures."""
-    found = {field: getattr(arguments, option) for option, field in _FIGURES.items()}
-    found = {name: value for name, value in found.items() if value is not None}
+    figures = {field: getattr(arguments, option) for option, field in _FIGURES.items()}
+    figures = {name: value for name, value in figures.items() if value is not None}
     if arguments.property:
-        found["extra_specs"] = dict(arguments.property)
-    return found or None
+        figures["extra_specs"] = dict(arguments.property)
+    return figures or None
 
 
 def narrowed(spec: Mapping[str, Any], arguments: argparse.Namespace) -> Plain:
     """A request with what the options say, which goes before it."""
-    found = dict(spec)
+    request = dict(spec)
     if arguments.zone is not None:
-        found["availability_zone"] = arguments.zone
+        request["availability_zone"] = arguments.zone
     if arguments.project is not None:
-        found["project_id"] = arguments.project
+        request["project_id"] = arguments.project
     hints = dict(arguments.hint)
     if arguments.cluster is not None:
         hints["cluster"] = arguments.cluster
     if hints:
-        found["scheduler_hints"] = {**(found.get("scheduler_hints") or {}), **hints}
+        request["scheduler_hints"] = {**(request.get("scheduler_hints") or {}), **hints}
     if arguments.image_property:
-        image = dict(found.get("image") or {})
+        image = dict(request.get("image") or {})
         image["properties"] = {**(image.get("properties") or {}), **dict(arguments.image_property)}
-        found["image"] = image
-    return found
+        request["image"] = image
+    return request
 
 
 def read(path: Path) -> Any:
@@ -101,12 +101,12 @@ def read(path: Path) -> Any:
 
 def read_request(path: Path) -> Plain:
     """A request. Raises ConfigError."""
-    found = read(path)
-    if not isinstance(found, dict):
+    request = read(path)
+    if not isinstance(request, dict):
         raise ConfigError(
             f"{path}: expected a request, such as `flavor: {{vcpus: 2, memory_mb: 4096}}`"
         )
-    return found
+    return request
 
 
 def read_flavors(path: Path) -> tuple[list[Plain], Plain]:
@@ -114,19 +114,18 @@ def read_flavors(path: Path) -> tuple[list[Plain], Plain]:
 
     The list may be what ``openstack flavor list --long -f json`` prints. Raises ConfigError.
     """
-    found = read(path)
-    spec: Any = {}
-    if isinstance(found, dict) and found.keys() <= {"flavors", "spec_obj"}:
-        spec = found.get("spec_obj") or {}
-        found = found.get("flavors")
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    document = read(path)
+    has_both = isinstance(document, dict) and document.keys() <= {"flavors", "spec_obj"}
+    flavors = document.get("flavors") if has_both else document
+    spec = document.get("spec_obj") or {} if has_both else {}
+    if not isinstance(flavors, list) or not all(isinstance(flavor, dict) for flavor in flavors):
         raise ConfigError(
             f"{path}: expected a list of flavors, such as "
             "`- {name: m1, vcpus: 2, memory_mb: 4096}`"
         )
     if not isinstance(spec, dict):
         raise ConfigError(f"{path}: spec_obj: expected fields, such as `availability_zone: az1`")
-    return [_from_openstack(each) if "VCPUs" in each else each for each in found], spec
+    return [_from_openstack(flavor) if "VCPUs" in flavor else flavor for flavor in flavors], spec
 
 
 def _from_openstack(columns: Plain) -> Plain:

@@ -35,17 +35,17 @@ class _Child:
         self.ready = False
         self.started_s = time.monotonic()
         self._heard_s = self.started_s
-        self._lifeline, theirs = socket.socketpair()
+        self._lifeline, peer = socket.socketpair()
         self._lifeline.setblocking(False)
         command = [
             sys.executable, "-m", "scheduler_worker", *arguments,
-            "--instance", str(number), "--lifeline", str(theirs.fileno()),
+            "--instance", str(number), "--lifeline", str(peer.fileno()),
         ]  # fmt: skip
         environment = {k: v for k, v in os.environ.items() if k != "NOTIFY_SOCKET"}
         self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command, pass_fds=[theirs.fileno()], env=environment
+            command, pass_fds=[peer.fileno()], env=environment
         )
-        theirs.close()
+        peer.close()
 
     def receive(self) -> None:
         """Read the worker's messages: that it is ready, and heartbeats."""

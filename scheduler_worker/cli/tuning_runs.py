@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
 def explain(arguments: argparse.Namespace) -> None:
     """``tuning explain``. Raises ConfigError where nothing was evaluated as asked for."""
     program, cycles = _dry_run(arguments)
-    found = False
+    is_found = False
     for number in _cycles_at(arguments.at, arguments.interval, len(cycles)):
         chosen = [
             explanation
@@ -64,10 +64,10 @@ def explain(arguments: argparse.Namespace) -> None:
             if fnmatchcase(str(explanation.entity), arguments.entity)
         ]
         if chosen:
-            found = True
+            is_found = True
             say(f"at {number * arguments.interval:g} s:", *_explained(chosen, cycles[number]))
-    if not found and arguments.entity != "*":
-        known = sorted({str(each) for cycle in cycles for each in cycle.state.evaluated_at_s})
+    if not is_found and arguments.entity != "*":
+        known = sorted({str(entity) for cycle in cycles for entity in cycle.state.evaluated_at_s})
         raise ConfigError(
             f"--entity: no rule was evaluated for {arguments.entity!r} then; choose one of: "
             f"{', '.join(known)}"
@@ -103,15 +103,15 @@ def _dry_run(arguments: argparse.Namespace) -> tuple[Program, list[Cycle]]:
 
 def _diagnosed(cycles: Sequence[Cycle], interval_s: float) -> Iterator[str]:
     """Yield a line for each rule and kind of diagnostic, whatever the number of entities."""
-    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    faults: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, cycle in enumerate(cycles):
         for diagnostic in cycle.diagnostics:
-            entities = found.setdefault((diagnostic.rule, _fault(diagnostic)), {})
+            entities = faults.setdefault((diagnostic.rule, _fault(diagnostic)), {})
             entities.setdefault(str(diagnostic.entity), []).append(number)
-    for (rule, fault), entities in found.items():
-        numbers = sorted({number for some in entities.values() for number in some})
-        first, *others = entities
-        shown = f"{first} and {len(others)} more" if others else first
+    for (rule, fault), entities in faults.items():
+        numbers = sorted({number for in_cycles in entities.values() for number in in_cycles})
+        first, *more = entities
+        shown = f"{first} and {len(more)} more" if more else first
         yield (
             f"{rule}: {fault}: {shown}, in {len(numbers)} of {_counted(len(cycles), 'cycle')}, "
             f"first at {numbers[0] * interval_s:g} s"
@@ -133,10 +133,10 @@ def _explained(chosen: Iterable[RuleExplanation], cycle: Cycle) -> Iterator[str]
     faults: dict[tuple[str, str], str] = {}
     for diagnostic in cycle.diagnostics:
         faults.setdefault((str(diagnostic.entity), diagnostic.rule), _fault(diagnostic))
-    for each in chosen:
-        texts = [str(each)]
-        for rule in each.inactive:
-            fault = faults.get((str(each.entity), rule))
+    for explanation in chosen:
+        texts = [str(explanation)]
+        for rule in explanation.inactive:
+            fault = faults.get((str(explanation.entity), rule))
             texts.append(f"  {rule}: {f'skipped: {fault}' if fault else 'not triggered'}")
         yield from (f"  {line}" for text in texts for line in text.splitlines())
 

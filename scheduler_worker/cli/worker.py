@@ -105,7 +105,10 @@ def _serve(arguments: Sequence[str], conf: Configuration) -> int:
 
         return check.run(conf)
     settings = opened(conf)
-    _check(conf, settings)
+    from scheduler_worker import preflight
+
+    preflight.check_reachable(conf, embedded=conf.embedded)
+    preflight.check_processes(settings, conf.workers)
     if conf.workers > 1 and conf.lifeline is None:
         return _supervise(conf, arguments, settings)
     if conf.instance is not None:
@@ -125,13 +128,6 @@ def opened(conf: Configuration, program: str | None = None) -> Settings:
     protect(settings.monitoring.max_log_line)
     LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
     return settings
-
-
-def _check(conf: Configuration, settings: Settings) -> None:
-    from scheduler_worker import preflight
-
-    preflight.check_reachable(conf, embedded=conf.embedded)
-    preflight.check_processes(settings, conf.workers)
 
 
 def open_log(conf: Any, program: str | None = None) -> None:

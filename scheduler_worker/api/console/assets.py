@@ -42,14 +42,14 @@ class Asset(NamedTuple):
 
 def load_assets() -> Mapping[str, Asset]:
     """The files by name."""
-    found = {}
+    assets = {}
     for file in resources.files(__package__).joinpath("assets").iterdir():
         suffix = PurePath(file.name).suffix
         if suffix in _TYPES:
             content = file.read_bytes()
             etag = hashlib.sha256(content).hexdigest()[:32]
-            found[file.name] = Asset(content, _TYPES[suffix], etag)
-    return found
+            assets[file.name] = Asset(content, _TYPES[suffix], etag)
+    return assets
 
 
 def response_with(asset: Asset, request: Request) -> Response:

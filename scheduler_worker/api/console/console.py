@@ -105,12 +105,12 @@ class Console:
 
         Raises Refusal with 403 for a change without the session's token.
         """
-        secret, found = self._session(request)
-        if found is None:
+        secret, session = self._session(request)
+        if session is None:
             return None
         if request.method not in _SAFE:
             _check_csrf(request, secret)
-        return found.caller
+        return session.caller
 
     def without_challenge(self, request: Request, response: Response) -> None:
         """Take back the challenge of a 401, for which a browser would ask for a password itself."""
@@ -159,9 +159,9 @@ class Console:
     ) -> Response:
         request.environ[ROUTE] = SESSION
         if request.method in _SAFE:
-            secret, found = self._session(request)
-            caller = found.caller if found else foreign_caller()
-            return _json(self._info(caller, secret, found))
+            secret, session = self._session(request)
+            caller = session.caller if session else foreign_caller()
+            return _json(self._info(caller, secret, session))
         if request.method == "POST":
             return self._open(request, body())
         if request.method == "DELETE":
@@ -171,23 +171,23 @@ class Console:
     def _open(self, request: Request, body: bytes) -> Response:
         # A form of another site cannot send the type of JSON, so it logs nobody in.
         try:
-            given = typed(read_object(request, body), Credentials, "")
+            credentials = typed(read_object(request, body), Credentials, "")
         except RequestError as error:
             raise of_parameters(error, "body") from None
         address = request.remote_addr or ""
-        caller = self._proved(given, address)
+        caller = self._proved(credentials, address)
         if old := request.cookies.get(_cookie_name(request)):
             self._console_sessions.end(old)  # the cookie is replaced, so nobody could end it later
         secret = self._console_sessions.open(caller)
-        found = self._console_sessions.find(secret, address, is_use=False)
-        response = _json(self._info(caller, secret, found), HTTPStatus.CREATED)
+        session = self._console_sessions.find(secret, address, is_use=False)
+        response = _json(self._info(caller, secret, session), HTTPStatus.CREATED)
         _set_cookie(response, request, secret)
         return response
 
-    def _proved(self, given: Credentials, address: str) -> Caller:
-        if not given.invitation:
-            return self._sessions.log_in(given.user, given.password, address)
-        user = self.invitations.take(given.invitation)
+    def _proved(self, credentials: Credentials, address: str) -> Caller:
+        if not credentials.invitation:
+            return self._sessions.log_in(credentials.user, credentials.password, address)
+        user = self.invitations.take(credentials.invitation)
         caller = None if user is None else self._sessions.known(user, address)
         if caller is None:
             raise Failed(
@@ -198,25 +198,25 @@ class Console:
         return caller
 
     def _end(self, request: Request) -> Response:
-        secret, found = self._session(request)
-        if found is not None:
+        secret, session = self._session(request)
+        if session is not None:
             _check_csrf(request, secret)
             self._console_sessions.end(secret)
         response = Response(status=HTTPStatus.NO_CONTENT)
         response.delete_cookie(_cookie_name(request), secure=request.is_secure, httponly=True)
         return response
 
-    def _info(self, caller: Caller | None, secret: str, found: Session | None) -> SessionInfo:
+    def _info(self, caller: Caller | None, secret: str, session: Session | None) -> SessionInfo:
         info = SessionInfo(version=scheduler_worker.__version__, log_in=self._log_in)
         if caller is None:
             return info
         return msgspec.structs.replace(
             info,
             user=caller.name,
-            rights=[each.value for each in Right if self._rights.may(caller, each)],
-            csrf_token=csrf_token(secret) if found else None,
-            idle_ends_at=_moment(found.idle_ends_at_s) if found else None,
-            ends_at=_moment(found.ends_at_s) if found else None,
+            rights=[right.value for right in Right if self._rights.may(caller, right)],
+            csrf_token=csrf_token(secret) if session else None,
+            idle_ends_at=_moment(session.idle_ends_at_s) if session else None,
+            ends_at=_moment(session.ends_at_s) if session else None,
         )
 
 

@@ -109,6 +109,6 @@ def csrf_token(secret: str) -> str:
     return hmac.digest(secret.encode(), b"csrf", "sha256").hex()
 
 
-def is_csrf_token(given: str, secret: str) -> bool:
+def is_csrf_token(token: str, secret: str) -> bool:
     """Whether a page of this session sent it."""
-    return hmac.compare_digest(given.encode(errors="replace"), csrf_token(secret).encode())
+    return hmac.compare_digest(token.encode(errors="replace"), csrf_token(secret).encode())

@@ -119,16 +119,16 @@ class ComputeApi:
 
     def live_migrations(self, since_s: float) -> list[NovaMigration]:
         """All live migrations back to a time, the last one first. Raises BackendError."""
-        found: list[NovaMigration] = []
+        migrations: list[NovaMigration] = []
         query: dict[str, object] = {"migration_type": "live-migration", "limit": _PAGE}
         for _ in range(_MOST_PAGES):
             page = self._look("/os-migrations", _Migrations, params=query)
             rows = [row for row in page.migrations if row.created_at_s >= since_s]
-            found += rows
+            migrations += rows
             if not page.migrations_links or len(rows) < len(page.migrations) or not rows:
                 break
             query["marker"] = rows[-1].uuid
-        return found
+        return migrations
 
     def host_of(self, server: str) -> str | None:
         """The host on which a server runs; None while Nova works on it.
@@ -138,8 +138,8 @@ class ComputeApi:
             BackendError: Nova cannot be asked.
         """
         path = f"/servers/{quote(server, safe='')}"
-        found = self._look(path, _ShownServer, {HTTPStatus.NOT_FOUND}).server
-        return None if found.task else found.host
+        shown = self._look(path, _ShownServer, {HTTPStatus.NOT_FOUND}).server
+        return None if shown.task else shown.host
 
     def abort(self, server: str, migration: int) -> None:
         """Abort a live migration.
@@ -191,8 +191,8 @@ def _message(body: bytes) -> str:
     except (msgspec.DecodeError, UnicodeError):
         return ""
     faults = document.values() if isinstance(document, dict) else ()
-    found = [fault["message"] for fault in faults if isinstance(fault, dict) and "message" in fault]
-    return cut(str(found[0]), _MOST_MESSAGE) if found else ""
+    texts = [fault["message"] for fault in faults if isinstance(fault, dict) and "message" in fault]
+    return cut(str(texts[0]), _MOST_MESSAGE) if texts else ""
 
 
 def _fix(status: int) -> str:

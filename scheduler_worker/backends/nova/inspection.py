@@ -58,14 +58,14 @@ def _of_mariadb(reader: Reader) -> tuple[str, ...]:
 
 def writing_grants(grants: Iterable[str], database: str) -> tuple[str, ...]:
     """The grants of an account, as MariaDB and MySQL show them, that let it write there."""
-    found = []
+    writing = []
     for grant in grants:
         matched = _GRANT.match(grant)
         if matched is None or not _is_about(matched[2], database):
             continue
-        verbs = {each.strip().upper() for each in _COLUMNS.sub("", matched[1]).split(",")}
-        found += [f"{verb} on {matched[2]}" for verb in sorted(verbs - _READS)]
-    return tuple(found)
+        verbs = {verb.strip().upper() for verb in _COLUMNS.sub("", matched[1]).split(",")}
+        writing += [f"{verb} on {matched[2]}" for verb in sorted(verbs - _READS)]
+    return tuple(writing)
 
 
 def _is_about(granted: str, database: str) -> bool:
@@ -76,5 +76,5 @@ def _is_about(granted: str, database: str) -> bool:
     schema = granted.rpartition(".")[0].replace("`", "").replace("\\_", "_")
     if schema == "*":
         return True
-    pattern = "".join({"%": ".*", "_": "."}.get(each, re.escape(each)) for each in schema)
+    pattern = "".join({"%": ".*", "_": "."}.get(sign, re.escape(sign)) for sign in schema)
     return re.fullmatch(pattern, database) is not None

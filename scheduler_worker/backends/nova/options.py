@@ -24,9 +24,7 @@ def list_opts() -> list[tuple[str, list[Any]]]:
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Register the options, except the options of a kind of log-in, which keystoneauth1
-    registers.
-    """
+    """Register the options; keystoneauth1 registers what a kind of log-in has beside these."""
     conf.register_opts(_with_login(), group=GROUP)
     if section := conf[GROUP].auth_section:
         conf.register_opts(loading.get_auth_common_conf_options(), group=section)
@@ -43,14 +41,14 @@ def read(conf: cfg.ConfigOpts) -> list[tuple[str, list[Any]]]:
 
 def _with_login(*kinds: str) -> list[Any]:
     """The options of every kind of log-in, and of some kinds, each name once."""
-    found = [
+    opts = [
         *loading.get_auth_common_conf_options(),
         *loading.get_session_conf_options(),
         *loading.get_adapter_conf_options(include_deprecated=False),
     ]
     cfg.set_defaults(
-        found, service_type="compute", valid_interfaces=["internal", "public"], timeout=_TIMEOUT_S
+        opts, service_type="compute", valid_interfaces=["internal", "public"], timeout=_TIMEOUT_S
     )
     for kind in kinds:
-        found += loading.get_auth_plugin_conf_options(kind)
-    return list({opt.dest: opt for opt in reversed(found)}.values())[::-1]
+        opts += loading.get_auth_plugin_conf_options(kind)
+    return list({opt.dest: opt for opt in reversed(opts)}.values())[::-1]

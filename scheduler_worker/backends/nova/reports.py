@@ -33,7 +33,9 @@ NODE_COLUMNS = (
     *(compute_nodes.c[name] for name in ("uuid", "host", "created_at", "updated_at")),
     *(compute_nodes.c[name] for name in (*_PLAIN, *_JSON.values())),
 )
-INSTANCE_COLUMNS = tuple(each for each in instances.c if not each.name.endswith(("_at", "deleted")))
+INSTANCE_COLUMNS = tuple(
+    column for column in instances.c if not column.name.endswith(("_at", "deleted"))
+)
 
 
 def reading(
@@ -59,17 +61,17 @@ def _readable_instances(
     rows: Iterable[Mapping[str, Any]], decode: Decode, problems: list[str]
 ) -> list[dict[str, Any]]:
     """The instances that can be read; the others are named in ``problems``."""
-    found = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    if _refusal(found, decode) is None:
-        return found
+    listed = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    if _refusal(listed, decode) is None:
+        return listed
     kept = []
-    for each in found:
-        refusal = _refusal([each], decode)
+    for instance in listed:
+        refusal = _refusal([instance], decode)
         if refusal is None:
-            kept.append(each)
+            kept.append(instance)
         else:
             field = refusal.field.rpartition(".")[2]
-            problems.append(f"instance {each.get('uuid')}: {field}: {refusal.problem}")
+            problems.append(f"instance {instance.get('uuid')}: {field}: {refusal.problem}")
     return kept
 
 
@@ -82,10 +84,10 @@ def _refusal(instances: list[dict[str, Any]], decode: Decode) -> RequestError | 
 
 
 def _report(row: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: row[name] for name in _PLAIN}
-    found |= {field: _value(field, row[name]) for field, name in _JSON.items()}
+    fields: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    fields |= {field: _value(field, row[name]) for field, name in _JSON.items()}
     # A field that the row does not have is cleared, or has the default.
-    return found | {
+    return fields | {
         "uuid": row["uuid"],
         "host": row["host"],
         "nodename": row["hypervisor_hostname"],

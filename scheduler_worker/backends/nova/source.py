@@ -73,13 +73,13 @@ class NovaDatabases:
         with self._api.reading() as reader:
             cells = reader.rows(_CELLS)
             mappings = reader.rows(select(host_mappings))
-            found = _aggregates(reader)
+            known_aggregates = _aggregates(reader)
         parts = self._connect(cells)
         ids = {cell.id: cell.uuid for cell in cells if cell.uuid in self._cells}
         part_of = {
             mapping.host: ids[mapping.cell_id] for mapping in mappings if mapping.cell_id in ids
         }
-        return Outline(parts=parts, part_of=part_of, aggregates=tuple(found))
+        return Outline(parts=parts, part_of=part_of, aggregates=tuple(known_aggregates))
 
     def connect(self) -> None:
         with self._api.reading() as reader:
@@ -270,10 +270,10 @@ def _changed_instance(
 
 
 def _by_host(reader: Reader, query: Any) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_host: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in reader.rows(query):
-        found[row.host].append(row._asdict())
-    return found
+        by_host[row.host].append(row._asdict())
+    return by_host
 
 
 def _add_image_properties(
@@ -290,12 +290,12 @@ def _add_image_properties(
             table.key.startswith("image_", autoescape=True),
         )
     )
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    properties: dict[str, dict[str, str]] = defaultdict(dict)
     for row in reader.rows(query):
-        found[row.instance_uuid][row.key] = row.value
-    for some in listed.values():
-        for each in some:
-            each["system_metadata"] = found.get(each["uuid"], {})
+        properties[row.instance_uuid][row.key] = row.value
+    for on_host in listed.values():
+        for instance in on_host:
+            instance["system_metadata"] = properties.get(instance["uuid"], {})
 
 
 def _aggregates(reader: Reader) -> list[Aggregate]:
@@ -329,6 +329,4 @@ def _refusal(database: Callable[[], ReadOnlyDatabase], kind: str) -> str | None:
 
 
 def _with_parameters(url: str, parameters: str) -> str:
-    if not parameters:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}{parameters}"
+    return f"{url}{'&' if '?' in url else '?'}{parameters}" if parameters else url

@@ -19,7 +19,7 @@ def _table(name: str, **kinds: str) -> TableClause:
     """A table; each keyword is a type and its value the names of columns of that type."""
     return table(
         name,
-        *(column(each, _TYPES[kind]) for kind, names in kinds.items() for each in names.split()),
+        *(column(word, _TYPES[kind]) for kind, names in kinds.items() for word in names.split()),
     )
 
 

@@ -35,13 +35,13 @@ class NovaTarget:
 
     def progress(self, migrations: Sequence[AskedMigration]) -> Mapping[str, Progress]:
         rows = self._rows(migrations)
-        found = {}
+        by_id = {}
         for asked in migrations:
             row = row_of(asked, rows)
             progress = self._without_row(asked) if row is None else progress_of(row)
             if progress is not None:
-                found[asked.id] = progress
-        return found
+                by_id[asked.id] = progress
+        return by_id
 
     def withdraw(self, migration: AskedMigration) -> None:
         row = row_of(migration, self._rows([migration]))

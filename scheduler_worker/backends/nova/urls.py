@@ -36,7 +36,7 @@ def filled(template: str, local: str | None) -> str:
             f"its database connection is a template with {{{missing[0]}}}, which [database] "
             "connection does not have"
         )
-    return _VARIABLE.sub(lambda found: parts[found[1]], template)
+    return _VARIABLE.sub(lambda match: parts[match[1]], template)
 
 
 def _parts(url: str) -> dict[str, str]:
@@ -45,7 +45,7 @@ def _parts(url: str) -> dict[str, str]:
         split = urlsplit(url)
     except ValueError as error:
         raise ConfigError(f"[database] connection is no URL: {error}") from None
-    found = {
+    parts = {
         "scheme": split.scheme,
         "path": split.path.removeprefix("/"),
         "query": split.query,
@@ -56,10 +56,10 @@ def _parts(url: str) -> dict[str, str]:
         own, at, address = host.rpartition("@")
         account = own if at else account
         for name, value in _of_host(account, address).items():
-            found[f"{name}{number}"] = value
+            parts[f"{name}{number}"] = value
             if number == 1:
-                found[name] = value
-    return found
+                parts[name] = value
+    return parts
 
 
 def _of_host(account: str, address: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from scheduler_worker.backends.placement.reading import Held, Summary
 from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import (
@@ -36,29 +37,14 @@ class Session(Protocol):
         """Send one. Raises PlacementUnavailable, PlacementRefused."""
 
 
-class _Held(msgspec.Struct):
-    resources: dict[str, int]
-
-
 class _Request(msgspec.Struct):
-    allocations: dict[str, _Held]
+    allocations: dict[str, Held]
     mappings: dict[str, tuple[str, ...]]
-
-
-class _Room(msgspec.Struct):
-    capacity: int
-    used: int
-
-
-class _Summary(msgspec.Struct):
-    resources: dict[str, _Room]
-    root_provider_uuid: str
-    traits: tuple[str, ...] = ()
 
 
 class _Answer(msgspec.Struct):
     allocation_requests: list[_Request]
-    provider_summaries: dict[str, _Summary]
+    provider_summaries: dict[str, Summary]
 
 
 class AllocationCandidatesSource:
@@ -75,7 +61,7 @@ class AllocationCandidatesSource:
                 f"it answered {answer.status} to GET {_PATH}: {cut(detail, _MAX_DETAIL)}"
             )
         try:
-            found = msgspec.convert(answer.body, _Answer)
+            body = msgspec.convert(answer.body, _Answer)
         except msgspec.ValidationError as error:
             raise PlacementRefused(f"its answer to GET {_PATH} is no such: {error}") from None
         return CandidatesAnswer(
@@ -87,7 +73,7 @@ class AllocationCandidatesSource:
                     },
                     allocation_request.mappings,
                 )
-                for allocation_request in found.allocation_requests
+                for allocation_request in body.allocation_requests
             ),
             summaries={
                 uuid: ProviderSummary(
@@ -98,6 +84,6 @@ class AllocationCandidatesSource:
                         for name, room in provider_summary.resources.items()
                     },
                 )
-                for uuid, provider_summary in found.provider_summaries.items()
+                for uuid, provider_summary in body.provider_summaries.items()
             },
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.backends.placement.reading import Held
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import Consumer, Owner
@@ -21,14 +22,10 @@ _NO_PROVIDER = re.compile(r"resource provider '[^']*' that does not exist")
 _MAX_DETAIL = 300
 
 
-class _Held(msgspec.Struct):
-    resources: dict[str, int]
-
-
-class _Found(msgspec.Struct):
+class _Answer(msgspec.Struct):
     """The answer to ``GET /allocations/UUID``; a consumer that holds nothing has no generation."""
 
-    allocations: dict[str, _Held]
+    allocations: dict[str, Held]
     project_id: str = ""
     user_id: str = ""
     consumer_generation: int | None = None
@@ -50,25 +47,25 @@ class PlacementAllocations:
         if not answer.is_ok:
             raise _refused("GET", answer)
         try:
-            found = msgspec.convert(answer.body, _Found)
+            body = msgspec.convert(answer.body, _Answer)
         except msgspec.ValidationError as error:
             raise PlacementRefused(
                 f"its answer about consumer {uuid} is no such: {error}"
             ) from None
-        if not found.allocations:
+        if not body.allocations:
             return None
         return Consumer(
             uuid=uuid,
-            owner=Owner(found.project_id, found.user_id),
+            owner=Owner(body.project_id, body.user_id),
             held={
-                provider: allocation.resources for provider, allocation in found.allocations.items()
+                provider: allocation.resources for provider, allocation in body.allocations.items()
             },
-            generation=found.consumer_generation,
+            generation=body.consumer_generation,
         )
 
 
 def _encoded(consumer: Consumer) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "allocations": {
             provider: {"resources": amounts} for provider, amounts in consumer.held.items()
         },
@@ -77,8 +74,8 @@ def _encoded(consumer: Consumer) -> dict[str, Any]:
         "consumer_generation": consumer.generation,
     }
     if consumer.mappings:
-        found["mappings"] = consumer.mappings
-    return found
+        body["mappings"] = consumer.mappings
+    return body
 
 
 def _refusal(answer: PlacementAnswer) -> ClaimRefusal:

@@ -21,7 +21,7 @@ def versions(session: Session) -> tuple[str, str]:
     """The oldest and the newest. Raises PlacementUnavailable, PlacementRefused."""
     answer = session.request("GET", "/")
     try:
-        found = msgspec.convert(answer.body, _Versions).versions
-        return found[0].min_version, found[0].max_version
+        spoken = msgspec.convert(answer.body, _Versions).versions
+        return spoken[0].min_version, spoken[0].max_version
     except (msgspec.ValidationError, IndexError):
         raise PlacementRefused(f"its answer to GET / ({answer.status}) has no versions") from None

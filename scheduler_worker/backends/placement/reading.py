@@ -56,14 +56,16 @@ class _Room(msgspec.Struct):
     used: int
 
 
-class _Summary(msgspec.Struct):
+class Summary(msgspec.Struct):
+    """What a provider has, in an answer about allocation candidates."""
+
     resources: dict[str, _Room]
     root_provider_uuid: str
     traits: tuple[str, ...] = ()
 
 
 class _Candidates(msgspec.Struct):
-    provider_summaries: dict[str, _Summary]
+    provider_summaries: dict[str, Summary]
 
 
 class _Inventories(msgspec.Struct):
@@ -79,13 +81,15 @@ class _Aggregates(msgspec.Struct):
     aggregates: tuple[str, ...]
 
 
-class _Held(msgspec.Struct):
+class Held(msgspec.Struct):
+    """What a consumer holds of a provider."""
+
     resources: dict[str, int]
 
 
 class _Allocations(msgspec.Struct):
     resource_provider_generation: int
-    allocations: dict[str, _Held]
+    allocations: dict[str, Held]
 
 
 class _Usages(msgspec.Struct):
@@ -112,7 +116,7 @@ class PlacementReader:
         return self._got(f"/resource_providers?required={trait}", _List).resource_providers
 
     def sums(self, query: str) -> Mapping[str, ProviderSum]:
-        found = self._got(f"/allocation_candidates?{query}", _Candidates)
+        candidates = self._got(f"/allocation_candidates?{query}", _Candidates)
         return {
             uuid: ProviderSum(
                 root=summary.root_provider_uuid,
@@ -120,7 +124,7 @@ class PlacementReader:
                 used={name: resource.used for name, resource in summary.resources.items()},
                 traits=summary.traits,
             )
-            for uuid, summary in found.provider_summaries.items()
+            for uuid, summary in candidates.provider_summaries.items()
         }
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
@@ -145,12 +149,14 @@ class PlacementReader:
 
     def _each(self, uuids: Sequence[str], read: Callable[[str], Read | None]) -> dict[str, Read]:
         try:
-            found = list(self._threads.map(read, uuids))
+            answers = list(self._threads.map(read, uuids))
         except (CancelledError, RuntimeError) as error:
             if not self._is_closed:
                 raise
             raise PlacementUnavailable("the worker stops") from error
-        return {uuid: each for uuid, each in zip(uuids, found, strict=True) if each is not None}
+        return {
+            uuid: answer for uuid, answer in zip(uuids, answers, strict=True) if answer is not None
+        }
 
     def _tree(self, uuid: str) -> Sequence[Listed]:
         return self._got(f"/resource_providers?in_tree={uuid}", _List).resource_providers
@@ -158,7 +164,7 @@ class PlacementReader:
     def _facts(self, uuid: str) -> ProviderFacts | None:
         """What a provider has: nothing, as long as that cannot be read; the others go on."""
         try:
-            found = self._read_facts(uuid)
+            facts = self._read_facts(uuid)
         except _Unreadable as error:
             if self._unreadable.get(uuid) != str(error):
                 LOG.warning("Nothing is taken of resource provider %s: %s", uuid, error)
@@ -166,21 +172,21 @@ class PlacementReader:
             return ProviderFacts(generation=None, inventories={})
         if self._unreadable.pop(uuid, None) is not None:
             LOG.info("Resource provider %s can be read again", uuid)
-        return found
+        return facts
 
     def _read_facts(self, uuid: str) -> ProviderFacts | None:
         # The inventories come first: a change after them raises the generation that they carry.
         inventories = self._find(f"/resource_providers/{uuid}/inventories", _Inventories)
-        found = self._read_traits(uuid)
-        if inventories is None or found is None:
+        traits = self._read_traits(uuid)
+        if inventories is None or traits is None:
             return None
         return ProviderFacts(
             generation=inventories.resource_provider_generation,
             inventories={
                 name: _inventory(inventory) for name, inventory in inventories.inventories.items()
             },
-            traits=found.traits,
-            aggregates=found.aggregates,
+            traits=traits.traits,
+            aggregates=traits.aggregates,
         )
 
     def _traits(self, uuid: str, *, aggregates: bool) -> ProviderTraits | None:
@@ -201,25 +207,23 @@ class PlacementReader:
         )
 
     def _use(self, uuid: str) -> Use | None:
-        found = self._find(f"/resource_providers/{uuid}/allocations", _Allocations)
-        if found is None:
+        answer = self._find(f"/resource_providers/{uuid}/allocations", _Allocations)
+        if answer is None:
             return None
         return Use(
-            generation=found.resource_provider_generation,
-            taken={
-                consumer: allocation.resources for consumer, allocation in found.allocations.items()
-            },
+            generation=answer.resource_provider_generation,
+            taken={consumer: held.resources for consumer, held in answer.allocations.items()},
         )
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:
-        found = self._find(f"/resource_providers/{uuid}/usages", _Usages)
-        return None if found is None else found.usages
+        answer = self._find(f"/resource_providers/{uuid}/usages", _Usages)
+        return None if answer is None else answer.usages
 
     def _got(self, path: str, form: type[Form]) -> Form:
-        found = self._find(path, form)
-        if found is None:
+        answer = self._find(path, form)
+        if answer is None:
             raise PlacementRefused(f"it does not know {path}")
-        return found
+        return answer
 
     def _find(self, path: str, form: type[Form]) -> Form | None:
         """The answer to a GET; None: not found."""

@@ -87,13 +87,13 @@ def _common(parts: SplitResult) -> dict[str, Any]:
 
 
 def _hosts(parts: SplitResult, port: int) -> list[Address]:
-    found = []
-    for each in parts.netloc.rpartition("@")[2].split(","):
-        place = urlsplit(f"//{each}")
+    addresses = []
+    for host in parts.netloc.rpartition("@")[2].split(","):
+        place = urlsplit(f"//{host}")
         if not place.hostname:
             raise ValueError("it names no host")
-        found.append(Address(place.hostname, place.port or port))
-    return found
+        addresses.append(Address(place.hostname, place.port or port))
+    return addresses
 
 
 def _checked(open_pool: OpenPool) -> OpenPool:

@@ -32,17 +32,17 @@ def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> It
     yield from _of_replicas(redis, info, wait_replicas)
 
 
-def _of_replicas(redis: str, info: Mapping[str, str], wanted: int) -> Iterator[str]:
+def _of_replicas(redis: str, info: Mapping[str, str], wait_replicas: int) -> Iterator[str]:
     connected = int(info.get("connected_slaves", 0))
-    if connected < wanted:
+    if connected < wait_replicas:
         yield (
-            f"{redis} has {connected} replicas; while they are fewer than the {wanted} of [state] "
-            "wait_replicas, every request fails"
+            f"{redis} has {connected} replicas; while they are fewer than the {wait_replicas} of "
+            "[state] wait_replicas, every request fails"
         )
     # INFO shows whether min-replicas-to-write is set; its value may be refused to the account.
     is_set = "min_slaves_good_slaves" in info
     required = int(info.get("min_replicas_to_write", connected)) if is_set else 0
-    if min(wanted, required) < connected:
+    if min(wait_replicas, required) < connected:
         yield (
             f"{redis} may lose answered reservations when one of its {connected} replicas takes "
             f"over: each of them must have every write; set [state] wait_replicas = {connected} "

@@ -169,8 +169,8 @@ class RedisServer:
     def _ping(self, key: str | None) -> None:
         """Ping the server that has the key, or all servers. Raises RedisError."""
         nodes = self._nodes.all().values() if key is None else [self._nodes.of(key)]
-        for each in nodes:
-            self._on(each, lambda node: node.command("PING"))
+        for node in nodes:
+            self._on(node, lambda node: node.command("PING"))
 
     def _may_be_retried(self, error: BaseException) -> bool:
         return is_passing(error) and not self._closed.is_set()

@@ -62,9 +62,9 @@ class RedisDecisionLog:
         packed: list[Any] = []
         for begin in range(0, len(records), _GROUP):
             group = records[begin : begin + _GROUP]
-            packed += [len(group), _packed([each.details for each in group])]
-            for each in group:
-                packed += [_joined(each.instances), each.outline]
+            packed += [len(group), _packed([record.details for record in group])]
+            for record in group:
+                packed += [_joined(record.instances), record.outline]
         try:
             self._server.run(_APPEND, keys, [MEMO_MS, number, age_ms, *packed])
         except StateUnavailable as error:
@@ -77,8 +77,8 @@ class RedisDecisionLog:
     def newest(self, scope: str, *, before: Position | None = None, count: int) -> list[Logged]:
         log = self._key(scope)
         end = "+" if before is None else f"({before}"
-        found = self._server.command(log, "XREVRANGE", log, end, "-", "COUNT", count)
-        return [_logged(each) for each in found]
+        entries = self._server.command(log, "XREVRANGE", log, end, "-", "COUNT", count)
+        return [_logged(entry) for entry in entries]
 
     def of_instance(self, scope: str, instance: str) -> list[Logged]:
         key = self._key(scope, ":instances")
@@ -88,7 +88,7 @@ class RedisDecisionLog:
         positions = sorted(
             (_position(member.rpartition(b" ")[2]) for member in members), reverse=True
         )
-        return [each for position in positions for each in self._at(scope, position)]
+        return [logged for position in positions for logged in self._at(scope, position)]
 
     def get(self, scope: str, position: Position) -> tuple[Logged, bytes] | None:
         for logged in self._at(scope, position):
@@ -103,12 +103,12 @@ class RedisDecisionLog:
         keys = [self._key(scope), self._key(scope, ":details")]
         reply = self._server.run(_DETAILS, keys, [str(position) for position in positions])
         places, stored = reply.value
-        groups = [None if each is None else _unpacked(each) for each in stored]
-        found: list[bytes | None] = []
+        groups = [None if packed is None else _unpacked(packed) for packed in stored]
+        details: list[bytes | None] = []
         for which, number in places:
             group = groups[which - 1] if which else None
-            found.append(group[number] if group is not None else None)
-        return found
+            details.append(group[number] if group is not None else None)
+        return details
 
     def close(self) -> None:
         self._server.refuse()
@@ -117,8 +117,8 @@ class RedisDecisionLog:
     def _at(self, scope: str, position: Position) -> Iterable[Logged]:
         """The record at a position, if it is still there."""
         log = self._key(scope)
-        found = self._server.command(log, "XRANGE", log, str(position), str(position))
-        return [_logged(each) for each in found]
+        entries = self._server.command(log, "XRANGE", log, str(position), str(position))
+        return [_logged(entry) for entry in entries]
 
     def _key(self, scope: str, name: str = "") -> str:
         return f"{self._prefix}:{{{quote(scope, safe='@')}}}:decisions{name}"
@@ -140,8 +140,7 @@ def _packed(details: Sequence[bytes]) -> bytes:
 
 
 def _unpacked(group: bytes) -> list[bytes]:
-    found: list[bytes] = _GROUPS.decode(zlib.decompress(group))
-    return found
+    return _GROUPS.decode(zlib.decompress(group))
 
 
 _GROUPS = msgspec.msgpack.Decoder(list[bytes])

@@ -257,18 +257,18 @@ class RedisState:
         A record may change while the scan runs. The changes since its start are read last, and
         replace what the scan found.
         """
-        found = {change.key: change for change in self._pages(scope)}
+        by_key = {change.key: change for change in self._pages(scope)}
         asked_s = self._clock.monotonic_s()
         answer = self._run("changes", scope, (*_known(begun), UNLIMITED))
         later = self._changes_in(scope, begun, answer, asked_s)
         if later.reset:
             return later
-        found.update((change.key, change) for change in later.entries)
+        by_key.update((change.key, change) for change in later.entries)
         return Changes(
             epoch=later.epoch,
             version=later.version,
             now_s=later.now_s,
-            entries=[change for change in found.values() if change.value is not None],
+            entries=[change for change in by_key.values() if change.value is not None],
             reset=True,
         )
 
@@ -282,12 +282,12 @@ class RedisState:
     def _page(self, scope: str, cursor: int) -> tuple[int, list[Change]]:
         _, records, changed, *_ = self._keys(scope)
         ask = self._server.command
-        following, found = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
-        keys = found[::2]
+        following, pairs = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
+        keys = pairs[::2]
         versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
         return int(following), [
             Change(key.decode(), int(float(version or 0)), value)
-            for key, value, version in zip(keys, found[1::2], versions, strict=True)
+            for key, value, version in zip(keys, pairs[1::2], versions, strict=True)
             if key  # else it is the marker by which the scripts detect a lost key
         ]
 

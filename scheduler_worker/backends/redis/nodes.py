@@ -123,14 +123,14 @@ class RedisNode:
         None when it may not run INFO.
         """
         try:
-            found = parsed_info(self.command("INFO"))
+            info = parsed_info(self.command("INFO"))
         except exceptions.NoPermissionError:
             return None
-        if "min_slaves_good_slaves" in found:  # shown where it is set
+        if "min_slaves_good_slaves" in info:  # shown where it is set
             with contextlib.suppress(exceptions.ResponseError):  # refused, or renamed by a provider
                 _, value = self.command("CONFIG", "GET", "min-replicas-to-write")
-                found["min_replicas_to_write"] = value.decode()
-        return found
+                info["min_replicas_to_write"] = value.decode()
+        return info
 
     def disconnect(self) -> None:
         """Close all connections; a thread that uses one gets ConnectionError."""
@@ -138,12 +138,12 @@ class RedisNode:
         self._commands.pool.disconnect()
         self._waits.pool.disconnect()
 
-    def _wait_for_replicas(self, connection: _Connection, wanted: int) -> None:
+    def _wait_for_replicas(self, connection: _Connection, replicas: int) -> None:
         # On the connection that wrote: WAIT covers the writes of its own connection.
-        have = connection.ask("WAIT", wanted, self._replication_ms)
-        if have < wanted:
+        have = connection.ask("WAIT", replicas, self._replication_ms)
+        if have < replicas:
             raise exceptions.RedisError(
-                f"{have} of the {wanted} replicas that [state] wait_replicas asks for have the "
+                f"{have} of the {replicas} replicas that [state] wait_replicas asks for have the "
                 "write; whether it outlives a failover is unknown"
             )
 
@@ -221,12 +221,12 @@ class ClusterNodes:
     def lost(self, node: RedisNode) -> None:
         """Drop the node, with its connections, and read the map of slots again."""
         with self._lock:
-            found = [each for each, known in list(self._nodes.items()) if known is node]
-            if not found:
+            addresses = [address for address, known in list(self._nodes.items()) if known is node]
+            if not addresses:
                 return  # another thread has done it
-            del self._nodes[found[0]]
+            del self._nodes[addresses[0]]
             with contextlib.suppress(exceptions.RedisError):  # then the old map stays
-                self._owners = self._read_map(last=found[0])
+                self._owners = self._read_map(last=addresses[0])
 
     def disconnect(self) -> None:
         for node in list(self._nodes.values()):
@@ -242,7 +242,7 @@ class ClusterNodes:
         """Ask the servers one by one, ``last`` at the end. Raises the error of the last one."""
         places = list({*self._nodes, *self._seeds})
         random.shuffle(places)  # else an outdated one might always be the first
-        places.sort(key=lambda each: each == last)
+        places.sort(key=lambda place: place == last)
         problem: exceptions.RedisError = exceptions.ClusterDownError("No server holds any slot")
         for place in places:
             try:

@@ -53,8 +53,8 @@ class _Pool:
         self._signature = signature
         self._settings = settings
         self._free: LifoQueue[Sandbox | ExternalUnitFailed | None] = LifoQueue()
-        for each in (*[None] * (settings.processes - 1), first):
-            self._free.put(each)
+        for sandbox in (*[None] * (settings.processes - 1), first):
+            self._free.put(sandbox)
         self._starting: set[threading.Thread] = set()
         self._killed = 0
         """How many calls in a row ended with their sandbox."""
@@ -88,15 +88,15 @@ class _Pool:
         """A sandbox for the caller alone. Raises ExternalUnitFailed where there is none in time."""
         while True:
             try:
-                found = self._free.get(timeout=max(0.0, until_s - time.monotonic()))
+                entry = self._free.get(timeout=max(0.0, until_s - time.monotonic()))
             except Empty:
                 raise ExternalUnitFailed("none of its processes is free") from None
-            if isinstance(found, Sandbox):
-                return found
-            if found is not None:
+            if isinstance(entry, Sandbox):
+                return entry
+            if entry is not None:
                 self._put(None)
                 self._rest()
-                raise found
+                raise entry
             self._replace(None)
 
     def _rest(self) -> None:
@@ -137,8 +137,8 @@ class _Pool:
         """End the sandboxes that are free or being started; one that is busy ends with its call."""
         self._is_closed = True
         self._close_free()
-        for each in tuple(self._starting):
-            each.join(self._settings.load_timeout_s)
+        for thread in tuple(self._starting):
+            thread.join(self._settings.load_timeout_s)
 
     def _close_free(self) -> None:
         with contextlib.suppress(Empty):
@@ -164,17 +164,16 @@ class Sandboxes(Plugins):
         """When a class was logged last, and how many failures were not logged since."""
 
     def refresh(self) -> list[PluginFile]:
-        """Load the files that are new or changed, and end the sandboxes of files that are gone; all
-        files.
+        """Load new and changed files, and end the sandboxes of files that are gone; all files.
 
         One that cannot be loaded any more keeps the classes that it had, all calls of which fail:
         policies that use them remain valid.
         """
         with self._guard:
-            found = {path: signature_of(path) for path in self._paths()}
-            for path in self._files.keys() - found.keys():
+            signatures = {path: signature_of(path) for path in self._paths()}
+            for path in self._files.keys() - signatures.keys():
                 self._broken(path, None, "the file is gone")
-            for path, signature in found.items():
+            for path, signature in signatures.items():
                 known = self._files.get(path)
                 if signature is not None and (known is None or known.signature != signature):
                     self._load(path, signature)
@@ -184,12 +183,12 @@ class Sandboxes(Plugins):
         """Whether :meth:`refresh` would find a file that is new, changed or gone; quick."""
         with self._guard:
             known = {path: file.signature for path, file in self._files.items()}
-        found = {path: signature_of(path) for path in self._paths()}
-        return any(found.get(path) != known.get(path) for path in found.keys() | known.keys())
+        now = {path: signature_of(path) for path in self._paths()}
+        return any(now.get(path) != known.get(path) for path in now.keys() | known.keys())
 
     def _paths(self) -> list[Path]:
         try:
-            return [each for each in self._settings.directory.iterdir() if each.suffix == ".py"]
+            return [path for path in self._settings.directory.iterdir() if path.suffix == ".py"]
         except OSError as error:
             LOG.error("[external_units] directory cannot be read: %s", error)  # noqa: TRY400
             return []
@@ -240,7 +239,7 @@ class Sandboxes(Plugins):
                 raise ExternalUnitFailed(f"there is no file {plugin.file} that can be loaded")
             answer = pool.call(question)
             try:
-                found = read(answer, question.hosts)
+                value = read(answer, question.hosts)
             except ValueError as error:
                 raise ExternalUnitFailed(f"its answer is useless: {error}") from None
         except ExternalUnitFailed as error:
@@ -252,7 +251,7 @@ class Sandboxes(Plugins):
             self._observer.time(events.UNIT_TIME, time.monotonic() - began_s)
         self._troubles.pop(plugin.key, None)
         self._observer.count(events.UNIT_CALLS, plugin.name, "ok")
-        return found
+        return value
 
     def trouble(self, plugin: PluginClass) -> str | None:
         return self._troubles.get(plugin.key)
@@ -280,10 +279,10 @@ def _asked(question: PluginCall) -> dict[str, Any]:
 def signature_of(path: Path) -> Signature | None:
     """What changes with a file; None: it is gone."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ctime_ns, found.st_size, found.st_ino
+    return status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _close(sandbox: Sandbox | None) -> None:

@@ -60,18 +60,18 @@ class Sandbox:
         user = unprivileged(settings.user)
         self._folder = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX))
         lifeline, self._lifeline = os.pipe()
-        self._socket, theirs = socket.socketpair()
+        self._socket, peer = socket.socketpair()
         self._process: subprocess.Popen[bytes] | None = None
         try:
             if user is not None:
                 os.chown(self._folder, *user)
-            self._process = self._started(file, user, lifeline, theirs)
+            self._process = self._started(file, user, lifeline, peer)
         except OSError as error:
             self.close()
             raise ExternalUnitFailed(f"{settings.interpreter} cannot be started: {error}") from None
         finally:
             os.close(lifeline)
-            theirs.close()
+            peer.close()
         try:
             ready = msgspec.convert(self._receive(_until(settings.load_timeout_s)), _Ready)
             if ready.error is not None:
@@ -88,7 +88,7 @@ class Sandbox:
         self, file: Path, user: tuple[int, int] | None, lifeline: int, calls: socket.socket
     ) -> subprocess.Popen[bytes]:
         settings = self._settings
-        given = {
+        arguments = {
             "file": str(file),
             "directory": str(file.parent),
             "folder": str(self._folder),
@@ -99,7 +99,7 @@ class Sandbox:
             "output_bytes": settings.max_output_bytes,
         }
         return subprocess.Popen(  # noqa: S603 - the operator's interpreter, our script
-            [settings.interpreter, "-I", "-B", str(RUNNER), json.dumps(given)],
+            [settings.interpreter, "-I", "-B", str(RUNNER), json.dumps(arguments)],
             stdin=lifeline,
             stdout=calls.fileno(),
             stderr=subprocess.DEVNULL,
@@ -163,19 +163,19 @@ class Sandbox:
             raise SandboxBroken(f"its process sent what is no JSON: {error}") from None
 
     def _exactly(self, size: int, until_s: float) -> bytes:
-        found = bytearray()
-        while len(found) < size:
+        received = bytearray()
+        while len(received) < size:
             try:
                 self._socket.settimeout(_left(until_s))
-                more = self._socket.recv(min(size - len(found), 65536))
+                more = self._socket.recv(min(size - len(received), 65536))
             except TimeoutError:
                 raise SandboxBroken("it did not answer in time") from None
             except OSError as error:
                 raise SandboxBroken(f"its process has ended: {error}") from None
             if not more:
                 raise SandboxBroken("its process has ended")
-            found += more
-        return bytes(found)
+            received += more
+        return bytes(received)
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:
@@ -186,12 +186,12 @@ def unprivileged(user: str | None) -> tuple[int, int] | None:
     if os.geteuid():
         return None
     try:
-        found = pwd.getpwnam(user or "")
+        account = pwd.getpwnam(user or "")
     except KeyError:
         raise ConfigError(f"[external_units] user: there is no user {user!r}") from None
-    if found.pw_uid == 0:
+    if account.pw_uid == 0:
         raise ConfigError("[external_units] user: code of others must not run as root")
-    return found.pw_uid, found.pw_gid
+    return account.pw_uid, account.pw_gid
 
 
 def _until(timeout_s: float) -> float:

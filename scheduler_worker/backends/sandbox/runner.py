@@ -82,11 +82,11 @@ def _moved(standard: int) -> int:
 
 def _isolate(settings: dict[str, Any]) -> list[str]:
     """Enter namespaces of our own, as far as the kernel permits; their names."""
-    wanted = {"processes": _NEWPID, "files": _NEWNS, "ipc": _NEWIPC}
+    namespaces = {"processes": _NEWPID, "files": _NEWNS, "ipc": _NEWIPC}
     if not settings["network"]:
-        wanted["network"] = _NEWNET
+        namespaces["network"] = _NEWNET
     user, group = os.geteuid(), os.getegid()
-    flags = sum(wanted.values()) | (_NEWUSER if user else 0)
+    flags = sum(namespaces.values()) | (_NEWUSER if user else 0)
     if _LIBC.unshare(flags):
         return []
     if user:
@@ -101,9 +101,9 @@ def _isolate(settings: dict[str, Any]) -> list[str]:
         f"size={_TEMPORARY_BYTES},nr_inodes=1000,mode=0700,uid={owner[0]},gid={owner[1]}",
     )
     if made:
-        del wanted["files"]
+        del namespaces["files"]
     os.chdir(settings["folder"])
-    return sorted(wanted)
+    return sorted(namespaces)
 
 
 def _map_user(user: int, group: int) -> None:
@@ -120,20 +120,20 @@ def _map_user(user: int, group: int) -> None:
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None
 ) -> int:
-    names = [each and each.encode() for each in (source, target, kind)]
+    names = [text and text.encode() for text in (source, target, kind)]
     return int(_LIBC.mount(*names, ctypes.c_ulong(flags), options and options.encode()))
 
 
 def _kill_children(server: int) -> None:
     """Kill the server and what it leaves: orphans become our children, one layer after another."""
-    left = [server]
-    while left:
-        for pid in left:
+    pids = [server]
+    while pids:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)
-        left = _children()
+        pids = _children()
 
 
 def _remove(folder: str) -> None:
@@ -147,7 +147,7 @@ def _remove(folder: str) -> None:
 def _children() -> list[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
-            return [int(each) for each in file.read().split()]
+            return [int(pid) for pid in file.read().split()]
     except OSError:
         return []
 
@@ -175,7 +175,7 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
     _limit(settings)
     try:
         classes = _load(settings)
-        plugins = [_described(name, each) for name, each in classes.items()]
+        plugins = [_described(name, plugin) for name, plugin in classes.items()]
         sys.stdout.flush()  # to /dev/null: what the file printed until now is no answer
     except BaseException as error:  # whatever the file raises, SystemExit too
         _send(calls, {"error": _brief(error)})
@@ -183,8 +183,8 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
     gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
     _send(calls, {"plugins": plugins, "isolation": isolation})
     while (asked := _receive(calls)) is not None:
-        found = _answered(classes, asked, settings["output_bytes"], alone="processes" in isolation)
-        _send(calls, {"nonce": asked["nonce"], **found})
+        reply = _answered(classes, asked, settings["output_bytes"], alone="processes" in isolation)
+        _send(calls, {"nonce": asked["nonce"], **reply})
 
 
 def _prctl(option: int, value: int) -> None:
@@ -256,8 +256,8 @@ def _load(settings: dict[str, Any]) -> dict[str, type]:
     module.__file__ = path
     sys.modules[name] = module
     exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 - that is what it is for
-    found = {name: each for name, each in sorted(vars(module).items()) if isinstance(each, type)}
-    return {name: each for name, each in found.items() if _kinds(each)}
+    members = sorted(vars(module).items())
+    return {name: unit for name, unit in members if isinstance(unit, type) and _kinds(unit)}
 
 
 def _own_form(plugin: type) -> Any:
@@ -275,13 +275,13 @@ def _kinds(plugin: type) -> list[str]:
 
 
 def _described(name: str, plugin: type) -> dict[str, Any]:
-    found = {"name": name, "on_failure": str(getattr(plugin, "on_failure", None) or "")}
+    facts = {"name": name, "on_failure": str(getattr(plugin, "on_failure", None) or "")}
     if (own := _own_form(plugin)) is not None:
         kinds = dict.fromkeys(_kinds(plugin), str(plugin.__doc__ or "").partition("\n\n")[0])
-        return {**found, "kinds": kinds, "own": own.described(plugin)}
+        return {**facts, "kinds": kinds, "own": own.described(plugin)}
     kinds = {kind: str(getattr(plugin, METHODS[kind]).__doc__ or "") for kind in _kinds(plugin)}
     validation = str(getattr(plugin, "properties_validation", "") or "")
-    return {**found, "kinds": kinds, "validation": validation}
+    return {**facts, "kinds": kinds, "validation": validation}
 
 
 def _answered(
@@ -366,17 +366,17 @@ def _read_all(pid: int, answer: int, complaints: int, most: int) -> tuple[bytes 
     kept = {answer: b"", complaints: b""}
     os.set_blocking(answer, False)
     os.set_blocking(complaints, False)
-    left, is_running = {answer, complaints}, True
+    pipes, is_running = {answer, complaints}, True
     try:
-        while left and is_running:
-            ready = select.select([ended, *left], [], [])[0]
+        while pipes and is_running:
+            ready = select.select([ended, *pipes], [], [])[0]
             is_running = ended not in ready
-            for at in tuple(left):
-                while (more := _some(at)) and len(kept[answer]) <= most:
+            for at in tuple(pipes):
+                while (more := _available(at)) and len(kept[answer]) <= most:
                     kept[at] += more
                     kept[complaints] = kept[complaints][-4096:]
                 if more == b"":
-                    left.discard(at)
+                    pipes.discard(at)
             if len(kept[answer]) > most:
                 return None, b""
     finally:
@@ -384,7 +384,7 @@ def _read_all(pid: int, answer: int, complaints: int, most: int) -> tuple[bytes 
     return kept[answer], kept[complaints]
 
 
-def _some(at: int) -> bytes | None:
+def _available(at: int) -> bytes | None:
     """What can be read; None: nothing yet, empty: never again."""
     try:
         return os.read(at, 65536)
@@ -407,9 +407,9 @@ def read_printed(text: str, kind: str) -> Any:
     if not text:
         raise ValueError("it printed nothing")
     last = text.rpartition("\n")[2].strip()
-    for each in (text, last):
+    for candidate in (text, last):
         with contextlib.suppress(ValueError, SyntaxError):
-            return _literal(each)
+            return _literal(candidate)
     two = re.fullmatch(r"([\w.:-]*)\s+(\[.*\])", last) if kind == "balance" else None
     if two is None:
         if re.search(r"[\s,(\[-](nan|inf)\b", last):
@@ -439,8 +439,7 @@ def _plain(value: Any) -> Any:
 
 
 def _brief(error: BaseException) -> str:
-    text = traceback.format_exception_only(type(error), error)[-1].strip()
-    return text[:_ERROR_CHARS]
+    return traceback.format_exception_only(type(error), error)[-1].strip()[:_ERROR_CHARS]
 
 
 def _send(calls: socket.socket, message: dict[str, Any]) -> None:

@@ -59,12 +59,12 @@ class Database:
         ``work`` checks first what the database would refuse, and raises the error that says why. So
         a constraint fails only in a race, after which the repeated check finds the reason.
         """
-        for left in reversed(range(_MAX_ATTEMPTS)):
+        for remaining in reversed(range(_MAX_ATTEMPTS)):
             try:
                 with self._writer.begin() as connection:
                     return work(connection)
             except (DBAPIError, PoolTimeout) as error:
-                if not left or not _may_succeed_again(error):
+                if not remaining or not _may_succeed_again(error):
                     raise self._unavailable(error) from error
         raise AssertionError("the last attempt returns or raises")
 

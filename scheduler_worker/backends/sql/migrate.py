@@ -71,8 +71,8 @@ def newest() -> str:
 def versions() -> list[str]:
     """All versions of the schema, oldest first, each as ``0001 what it adds``."""
     with _config() as config:
-        found = ScriptDirectory.from_config(config).walk_revisions()
-        return [f"{each.revision} {each.doc}" for each in reversed(list(found))]
+        revisions = ScriptDirectory.from_config(config).walk_revisions()
+        return [f"{revision.revision} {revision.doc}" for revision in reversed(list(revisions))]
 
 
 def current(database: Database) -> str:
@@ -111,16 +111,16 @@ def check(database: Database) -> None:
         ConfigError: it is not; says which command repairs it.
         PolicyStoreUnavailable: the database fails.
     """
-    found, needed = current(database), newest()
-    if found == needed:
+    present, needed = current(database), newest()
+    if present == needed:
         return
-    if found not in {BASE, *(version.partition(" ")[0] for version in versions())}:
+    if present not in {BASE, *(version.partition(" ")[0] for version in versions())}:
         raise ConfigError(
-            f"The policy store {database.name} has schema version {found}, made by a newer "
+            f"The policy store {database.name} has schema version {present}, made by a newer "
             "program; install that one, or let it downgrade the schema"
         )
     raise ConfigError(
-        f"The policy store {database.name} has schema version {found}, and this program needs "
+        f"The policy store {database.name} has schema version {present}, and this program needs "
         f"{needed}; run: scheduler-worker-manage db upgrade"
     )
 
@@ -131,7 +131,7 @@ def _migrate(database: Database, version: str, *, is_up: bool) -> None:
         try:
             (command.upgrade if is_up else command.downgrade)(config, version)
         except CommandError as error:
-            known = ", ".join(each.partition(" ")[0] for each in versions())
+            known = ", ".join(title.partition(" ")[0] for title in versions())
             raise ConfigError(f"{error}; versions are {BASE}, {known}") from None
 
 

@@ -54,17 +54,17 @@ def use_rows(
 
     ``unit_ids`` are the ids of user units by kind and name.
     """
-    found: list[tuple[str, int, UnitUse, int | None, float | None]] = [
-        ("filter", number, each, _POSITIONS[each.position], None)
-        for number, each in enumerate(document.filters)
+    uses: list[tuple[str, int, UnitUse, int | None, float | None]] = [
+        ("filter", number, use, _POSITIONS[use.position], None)
+        for number, use in enumerate(document.filters)
     ]
-    found += [
+    uses += [
         ("weight", number, weight, None, weight.factor)
         for number, weight in enumerate(document.weights)
     ]
     if document.balance is not None:
-        found.append(("balance", 0, document.balance, None, None))
-    found.append(("selector", 0, document.selector, None, None))
+        uses.append(("balance", 0, document.balance, None, None))
+    uses.append(("selector", 0, document.selector, None, None))
     return [
         (
             {
@@ -79,7 +79,7 @@ def use_rows(
             },
             use,
         )
-        for kind, number, use, position, factor in found
+        for kind, number, use, position, factor in uses
     ]
 
 
@@ -105,7 +105,7 @@ def stored_policy(
     by_kind: dict[str, list[Row[Any]]] = {}
     for use in uses:
         by_kind.setdefault(use.kind, []).append(use)
-    balance = next((BalanceUse(**fields(each)) for each in by_kind.get("balance", ())), None)
+    balance = next((BalanceUse(**fields(use)) for use in by_kind.get("balance", ())), None)
     (selector,) = by_kind["selector"]
     return StoredPolicy(
         document=ClusterPolicy(
@@ -114,11 +114,11 @@ def stored_policy(
             version=row.version,
             description=row.description,
             filters=tuple(
-                FilterUse(**fields(each), position=_POSITION_OF[each.position])
-                for each in by_kind.get("filter", ())
+                FilterUse(**fields(use), position=_POSITION_OF[use.position])
+                for use in by_kind.get("filter", ())
             ),
             weights=tuple(
-                WeightUse(**fields(each), factor=each.factor) for each in by_kind.get("weight", ())
+                WeightUse(**fields(use), factor=use.factor) for use in by_kind.get("weight", ())
             ),
             balance=balance,
             selector=SelectorUse(**fields(selector)),
@@ -214,7 +214,7 @@ def audit_entry(row: Row[Any]) -> AuditEntry:
 
 def by_owner(rows: Iterable[Row[Any]], owner: str) -> dict[Any, dict[str, str]]:
     """Parameters by the value of the owner's column."""
-    found: dict[Any, dict[str, str]] = {}
+    parameters: dict[Any, dict[str, str]] = {}
     for row in rows:
-        found.setdefault(getattr(row, owner), {})[row.name] = row.value
-    return found
+        parameters.setdefault(getattr(row, owner), {})[row.name] = row.value
+    return parameters

@@ -51,9 +51,9 @@ class SqlPolicyStore:
 
     def add(self, policy: StoredPolicy, audit: AuditEntry) -> None:
         def work(connection: Connection) -> None:
-            for found in _policies(connection, policy.document.id):
+            for stored in _policies(connection, policy.document.id):
                 raise EditConflict(
-                    f"Policy {found.document.name}", found.changed_by, found.document.version
+                    f"Policy {stored.document.name}", stored.changed_by, stored.document.version
                 )
             _check_name(connection, policy)
             connection.execute(insert(_POLICY), rows.policy_row(policy))
@@ -138,11 +138,8 @@ class SqlPolicyStore:
                 connection.execute(
                     delete(policy_parameter).where(policy_parameter.c.cluster == cluster)
                 )
-            _insert_all(
-                connection,
-                policy_parameter,
-                rows.parameter_rows("cluster", cluster, attachment.parameters),
-            )
+            parameters = rows.parameter_rows("cluster", cluster, attachment.parameters)
+            _insert_all(connection, policy_parameter, parameters)
             _record(connection, audit)
 
         self.database.write(work)
@@ -194,10 +191,10 @@ class SqlPolicyStore:
         self.database.write(lambda connection: _record(connection, entry))
 
     def audit(
-        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
+        self, criteria: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         query = select(audit).order_by(audit.c.id).limit(max(1, min(limit, MAX_PAGE)))
-        query = query.where(*_conditions(wanted))
+        query = query.where(*_conditions(criteria))
         if after is not None:
             query = query.where(audit.c.id > marker_number(after))
         with self.database.reading() as connection:
@@ -222,63 +219,64 @@ class SqlPolicyStore:
 _POLICY = policy
 
 
-def _conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
+def _conditions(criteria: AuditFilter) -> list[ColumnElement[bool]]:
     equal = {
-        audit.c.user_name: wanted.user,
-        audit.c.action: wanted.action,
-        audit.c.subject: wanted.subject,
-        audit.c.result: wanted.result,
+        audit.c.user_name: criteria.user,
+        audit.c.action: criteria.action,
+        audit.c.subject: criteria.subject,
+        audit.c.result: criteria.result,
     }
-    found = [column == value for column, value in equal.items() if value is not None]
-    if wanted.since_s is not None:
-        found.append(audit.c.at >= wanted.since_s)
-    if wanted.until_s is not None:
-        found.append(audit.c.at < wanted.until_s)
-    return found
+    conditions = [column == value for column, value in equal.items() if value is not None]
+    if criteria.since_s is not None:
+        conditions.append(audit.c.at >= criteria.since_s)
+    if criteria.until_s is not None:
+        conditions.append(audit.c.at < criteria.until_s)
+    return conditions
 
 
 def _policies(connection: Connection, policy_id: str | None = None) -> list[StoredPolicy]:
     """The policy with this id, or all by name."""
     uses, parameters = policy_policy_unit, policy_parameter
-    found = select(policy).order_by(policy.c.name_key)
-    used = select(uses).order_by(uses.c.policy_id, uses.c.kind, uses.c.sequence)
+    policy_query = select(policy).order_by(policy.c.name_key)
+    use_query = select(uses).order_by(uses.c.policy_id, uses.c.kind, uses.c.sequence)
     if policy_id is not None:
-        found = found.where(policy.c.id == policy_id)
-        used = used.where(uses.c.policy_id == policy_id)
+        policy_query = policy_query.where(policy.c.id == policy_id)
+        use_query = use_query.where(uses.c.policy_id == policy_id)
     by_policy: dict[str, list[Any]] = {}
     numbers = []
-    for use in connection.execute(used):
+    for use in connection.execute(use_query):
         by_policy.setdefault(use.policy_id, []).append(use)
         numbers.append(use.id)
-    given = select(parameters).where(parameters.c.cluster.is_(None))
+    parameter_query = select(parameters).where(parameters.c.cluster.is_(None))
     if policy_id is not None:
         of_policy = parameters.c.policy_id == policy_id
-        given = given.where(or_(of_policy, parameters.c.use_id.in_(numbers)))
-    values = connection.execute(given).all()
+        parameter_query = parameter_query.where(or_(of_policy, parameters.c.use_id.in_(numbers)))
+    values = connection.execute(parameter_query).all()
     own, of_uses = rows.by_owner(values, "policy_id"), rows.by_owner(values, "use_id")
     return [
         rows.stored_policy(row, by_policy[row.id], own.get(row.id, {}), of_uses)
-        for row in connection.execute(found)
+        for row in connection.execute(policy_query)
     ]
 
 
 def _attachments(connection: Connection, cluster: str | None = None) -> list[Attachment]:
     """The attachment of this cluster, or all by name."""
-    found = select(policy_cluster).order_by(policy_cluster.c.cluster)
-    given = select(policy_parameter).where(policy_parameter.c.cluster.is_not(None))
+    attachment_query = select(policy_cluster).order_by(policy_cluster.c.cluster)
+    parameter_query = select(policy_parameter).where(policy_parameter.c.cluster.is_not(None))
     if cluster is not None:
-        found = found.where(policy_cluster.c.cluster == cluster)
-        given = given.where(policy_parameter.c.cluster == cluster)
-    own = rows.by_owner(connection.execute(given), "cluster")
+        attachment_query = attachment_query.where(policy_cluster.c.cluster == cluster)
+        parameter_query = parameter_query.where(policy_parameter.c.cluster == cluster)
+    own = rows.by_owner(connection.execute(parameter_query), "cluster")
     return [
-        rows.stored_attachment(row, own.get(row.cluster, {})) for row in connection.execute(found)
+        rows.stored_attachment(row, own.get(row.cluster, {}))
+        for row in connection.execute(attachment_query)
     ]
 
 
 def _insert_parts(connection: Connection, stored: StoredPolicy) -> None:
     """Insert the uses of units, and all parameters, of a policy whose row is there."""
     document = stored.document
-    names = {each.unit for _, each in rows.use_rows(document, {})}
+    names = {use.unit for _, use in rows.use_rows(document, {})}
     query = select(policy_unit.c.kind, policy_unit.c.name, policy_unit.c.id)
     known = connection.execute(query.where(policy_unit.c.name.in_(names)))
     made = rows.use_rows(document, {(row.kind, row.name): row.id for row in known})
@@ -292,9 +290,9 @@ def _insert_parts(connection: Connection, stored: StoredPolicy) -> None:
     _insert_all(connection, policy_parameter, parameters)
 
 
-def _insert_all(connection: Connection, table: Any, found: Sequence[dict[str, Any]]) -> None:
-    if found:
-        connection.execute(insert(table), list(found))
+def _insert_all(connection: Connection, table: Any, values: Sequence[dict[str, Any]]) -> None:
+    if values:
+        connection.execute(insert(table), list(values))
 
 
 def _check_version(

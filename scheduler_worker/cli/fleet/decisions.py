@@ -52,8 +52,8 @@ class TailDecisions(FleetCommand):
         parser.add_argument("--no-follow", action="store_true", help="end after these")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        for each in followed(client, arguments):
-            text = msgspec.json.encode(each).decode() if arguments.json else _line(each)
+        for decision in followed(client, arguments):
+            text = msgspec.json.encode(decision).decode() if arguments.json else _line(decision)
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
         return 0
@@ -61,21 +61,21 @@ class TailDecisions(FleetCommand):
 
 def followed(client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[DecisionOutline]:
     """The last decisions, the oldest first, and then each new one."""
-    wanted = {name: getattr(arguments, name) for name in _FILTERS}
-    query = DecisionsQuery(**wanted, limit=max(1, arguments.lines))
+    filters = {name: getattr(arguments, name) for name in _FILTERS}
+    query = DecisionsQuery(**filters, limit=max(1, arguments.lines))
     last = client.call(list_decisions, query).items
     yield from reversed(last[: max(0, arguments.lines)])
     if arguments.no_follow:
         return
-    seen = {_id(each) for each in last}
+    seen = {_id(decision) for decision in last}
     newest = begun = max(seen, default=None)
     while True:
         since = None if newest is None else max(_time(begun), _time(newest) - _LATE)
         later = structs.replace(query, since=since, limit=1000)
-        found = {_id(each): each for each in client.every(list_decisions, later)}
-        fresh = (id for id in sorted(found) if (begun is None or id > begun) and id not in seen)
-        yield from (found[id] for id in fresh)
-        seen, newest = set(found), max(found, default=newest)
+        by_id = {_id(decision): decision for decision in client.every(list_decisions, later)}
+        fresh = (id for id in sorted(by_id) if (begun is None or id > begun) and id not in seen)
+        yield from (by_id[id] for id in fresh)
+        seen, newest = set(by_id), max(by_id, default=newest)
         time.sleep(LOOK_S)
 
 
@@ -83,13 +83,13 @@ def _time(id: DecisionId | None) -> datetime:
     return datetime.fromtimestamp(id.position.ms / 1000 if id else 0, UTC)
 
 
-def _line(found: DecisionOutline) -> str:
-    who = ", ".join(found.instances) or found.request_id
-    where = found.cluster or "no cluster"
-    when = found.decided_at.strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{when}  {found.result:<7}  {who}  {where}: {found.reason}"
+def _line(decision: DecisionOutline) -> str:
+    who = ", ".join(decision.instances) or decision.request_id
+    where = decision.cluster or "no cluster"
+    when = decision.decided_at.strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{when}  {decision.result:<7}  {who}  {where}: {decision.reason}"
 
 
-def _id(found: DecisionOutline) -> DecisionId:
+def _id(decision: DecisionOutline) -> DecisionId:
     """The later of two is the larger."""
-    return DecisionId.parse(found.id)
+    return DecisionId.parse(decision.id)

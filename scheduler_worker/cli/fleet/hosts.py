@@ -83,14 +83,14 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
         plain = yaml.load(read_text(path), Loader=_Loader)  # noqa: S506 - derived from the safe one
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
-    found = [plain] if isinstance(plain, dict) else plain
-    if not isinstance(found, list) or not found:
+    reports = [plain] if isinstance(plain, dict) else plain
+    if not isinstance(reports, list) or not reports:
         raise ConfigError(f"{path}: expected a list of host reports, each with the field host")
-    for number, each in enumerate(found):
-        if not isinstance(each, dict):
-            kind = type(each).__name__
+    for number, report in enumerate(reports):
+        if not isinstance(report, dict):
+            kind = type(report).__name__
             raise ConfigError(f"{path}: report {number + 1}: expected fields, got {kind}")
-    return found
+    return reports
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]

@@ -49,11 +49,11 @@ class ListPolicies(_InForce, FleetLister):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
         columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
         rows = []
-        for each in client.every(list_clusters, PageQuery(limit=PAGE)):
-            policy = policy_editing.get(client, each.name)
+        for cluster in client.every(list_clusters, PageQuery(limit=PAGE)):
+            policy = policy_editing.get(client, cluster.name)
             balance = Optional(policy.balance.unit if policy.balance else None)
             sizes = len(policy.filters), len(policy.weights)
-            row = (each.name, policy.name, policy.version, *sizes, balance, policy.id)
+            row = (cluster.name, policy.name, policy.version, *sizes, balance, policy.id)
             rows.append(row)
         return columns, rows
 
@@ -78,17 +78,17 @@ class DiffPolicies(FleetCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_cluster(parser)
-        others = parser.add_mutually_exclusive_group(required=True)
-        others.add_argument("other", nargs="?", metavar="OTHER", help="another cluster")
-        others.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
+        target = parser.add_mutually_exclusive_group(required=True)
+        target.add_argument("other", nargs="?", metavar="OTHER", help="another cluster")
+        target.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         policy = policy_editing.get(client, arguments.cluster)
         if arguments.file:
-            other, name = read_one(arguments.file, None), str(arguments.file)
+            other_policy, name = read_one(arguments.file, None), str(arguments.file)
         else:
-            other, name = policy_editing.get(client, arguments.other), arguments.other
-        sys.stdout.writelines(difference(policy, other, arguments.cluster, name))
+            other_policy, name = policy_editing.get(client, arguments.other), arguments.other
+        sys.stdout.writelines(difference(policy, other_policy, arguments.cluster, name))
         return 0
 
 
@@ -105,13 +105,13 @@ class ExportPolicies(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         in_force = InForce.of(client, arguments.clusters or None)
-        found = [each for each in in_force.newest() if not policy_editing.is_nova(each)]
-        found += [
+        policies = [policy for policy in in_force.newest() if not policy_editing.is_nova(policy)]
+        policies += [
             policy_editing.own(in_force.policies[cluster], cluster)
             for cluster in arguments.clusters
             if policy_editing.is_nova(in_force.policies[cluster])
         ]
-        sys.stdout.write(write_policies(found))
+        sys.stdout.write(write_policies(policies))
         return 0
 
 
@@ -149,10 +149,10 @@ class ImportPolicies(_InForce, FleetCommand):
         parser.add_argument("--yes", action="store_true", help="change them without a question")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        given = read_policies(read_text(arguments.file), str(arguments.file))
+        policies = read_policies(read_text(arguments.file), str(arguments.file))
         in_force = InForce.of(client)
         changes = [
-            (policy, clusters) for policy, clusters in map(in_force.change, given) if clusters
+            (policy, clusters) for policy, clusters in map(in_force.change, policies) if clusters
         ]
         for policy, clusters in changes:
             for cluster in clusters:
@@ -190,12 +190,12 @@ class EditPolicy(_InForce, FleetCommand):
 
 def read_one(path: Path, name: str | None) -> ClusterPolicy:
     """The only policy of a file, or the policy of this name. Raises ConfigError."""
-    given = [policy.document for policy in read_policies(read_text(path), str(path))]
-    found = [each for each in given if name in {None, each.name}]
-    if len(found) != 1:
-        names = ", ".join(each.name for each in given) or "none"
+    documents = [policy.document for policy in read_policies(read_text(path), str(path))]
+    matching = [document for document in documents if name in {None, document.name}]
+    if len(matching) != 1:
+        names = ", ".join(document.name for document in documents) or "none"
         raise ConfigError(f"{path}: name one of its policies with --policy; there are: {names}")
-    return found[0]
+    return matching[0]
 
 
 def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[str]) -> None:

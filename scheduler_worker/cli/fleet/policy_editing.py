@@ -78,7 +78,7 @@ class InForce(NamedTuple):
     def of(cls, client: SchedulerClient, clusters: Sequence[str] | None = None) -> InForce:
         """The policies of some clusters, or of all."""
         listed = client.every(list_clusters, PageQuery(limit=1000)) if clusters is None else ()
-        names = [each.name for each in listed] if clusters is None else clusters
+        names = [cluster.name for cluster in listed] if clusters is None else clusters
         return cls({name: get(client, name) for name in names})
 
     def check(self, clusters: Sequence[str]) -> None:
@@ -89,26 +89,26 @@ class InForce(NamedTuple):
 
     def newest(self) -> list[ClusterPolicy]:
         """Each policy once, in its newest version, by name."""
-        found: dict[str, ClusterPolicy] = {}
+        newest: dict[str, ClusterPolicy] = {}
         for policy in self.policies.values():
-            if policy.id not in found or policy.version > found[policy.id].version:
-                found[policy.id] = policy
-        return sorted(found.values(), key=lambda each: each.name)
+            if policy.id not in newest or policy.version > newest[policy.id].version:
+                newest[policy.id] = policy
+        return sorted(newest.values(), key=lambda policy: policy.name)
 
     def numbered(self, policy: ClusterPolicy) -> ClusterPolicy:
         """The policy in its version: that of an equal one in force, else the next of its id."""
-        newest = next((each for each in self.newest() if each.id == policy.id), None)
+        newest = next((candidate for candidate in self.newest() if candidate.id == policy.id), None)
         if newest is None:
             return structs.replace(policy, version=1)
         same = structs.replace(policy, version=newest.version)
         return same if same == newest else structs.replace(policy, version=newest.version + 1)
 
-    def change(self, given: Given) -> tuple[ClusterPolicy, list[str]]:
+    def change(self, entry: Given) -> tuple[ClusterPolicy, list[str]]:
         """A policy of a file as it is to be in force, and the clusters where it is not so yet."""
-        policy = given.document
-        if not given.has_id:
-            named = (each for each in self.newest() if each.name == policy.name)
-            policy = structs.replace(policy, id=next((each.id for each in named), policy.id))
+        policy = entry.document
+        if not entry.has_id:
+            ids = (known.id for known in self.newest() if known.name == policy.name)
+            policy = structs.replace(policy, id=next(ids, policy.id))
         policy = self.numbered(policy)
         return policy, [
             cluster
@@ -182,10 +182,10 @@ def _open_editor(path: Path) -> None:
 
 def _only(text: str, path: Path) -> ClusterPolicy:
     """The policy of an edited text. Raises ConfigError."""
-    given = read_policies(text, str(path))
-    if len(given) != 1:
-        raise ConfigError(f"{path}: expected one policy, got {len(given)}")
-    return given[0].document
+    policies = read_policies(text, str(path))
+    if len(policies) != 1:
+        raise ConfigError(f"{path}: expected one policy, got {len(policies)}")
+    return policies[0].document
 
 
 def _check_unchanged(client: SchedulerClient, cluster: str, before: ClusterPolicy) -> None:

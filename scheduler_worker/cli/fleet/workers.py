@@ -53,10 +53,10 @@ class DrainWorkers(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         if not arguments.last:
-            _check_others(client, arguments.workers)
+            _check_not_last(client, arguments.workers)
         for name in arguments.workers:
-            found = client.call(drain_worker, NamedWorker(name))
-            sys.stdout.write(f"{name}: {found.state}\n")
+            status = client.call(drain_worker, NamedWorker(name))
+            sys.stdout.write(f"{name}: {status.state}\n")
         if arguments.wait is not None:
             sys.stdout.flush()
             _await_idle(client, arguments.workers, arguments.wait)
@@ -71,8 +71,8 @@ class ResumeWorkers(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         for name in arguments.workers:
-            found = client.call(resume_worker, NamedWorker(name))
-            sys.stdout.write(f"{name}: {found.state}\n")
+            status = client.call(resume_worker, NamedWorker(name))
+            sys.stdout.write(f"{name}: {status.state}\n")
         return 0
 
 
@@ -80,14 +80,15 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workers", nargs="+", metavar="WORKER", help="its [DEFAULT] host")
 
 
-def _check_others(client: SchedulerClient, names: Sequence[str]) -> None:
+def _check_not_last(client: SchedulerClient, names: Sequence[str]) -> None:
     """Raises RequestError where nobody else would take requests."""
-    others = [
-        each
-        for each in client.every(list_workers, PageQuery())
-        if each.name not in names and each.state not in {"draining", "drained", "dry run", "silent"}
+    serving = [
+        worker
+        for worker in client.every(list_workers, PageQuery())
+        if worker.name not in names
+        and worker.state not in {"draining", "drained", "dry run", "silent"}
     ]
-    if not others:
+    if not serving:
         raise RequestError(
             "worker",
             "no other worker would take requests: they would wait in the queue, and time out; "
@@ -108,5 +109,5 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
         sys.stdout.write(f"{name}: drained\n")
 
 
-def _in_hand(found: WorkerStatus) -> int:
-    return int(found.bus["running"]) + int(found.bus["waiting"])
+def _in_hand(status: WorkerStatus) -> int:
+    return int(status.bus["running"]) + int(status.bus["waiting"])
