@@ -323,12 +323,12 @@ class Worker:
             *configuration.notices(self._conf, transport.list_opts()),
             *self._undeclared(),
         ]
-        found = dict.fromkeys(configuration.unused(self._conf), logging.INFO)  # Nova has these
-        found |= dict.fromkeys(warnings, logging.WARNING)
-        for sentence, level in found.items():
+        levels = dict.fromkeys(configuration.unused(self._conf), logging.INFO)  # Nova has these
+        levels |= dict.fromkeys(warnings, logging.WARNING)
+        for sentence, level in levels.items():
             if sentence not in self._warned:
                 LOG.log(level, sentence)
-        self._warned = frozenset(found)
+        self._warned = frozenset(levels)
 
     def _undeclared(self) -> list[str]:
         """A sentence for each unit that slows down every decision."""
@@ -347,9 +347,9 @@ class Worker:
         try:
             tried = self._conf.read_anew()
             is_reachable = preflight.has_transport_url(self._conf)
-            found = preflight.refusals(tried, embedded=not is_reachable)
-            if found := [*found, *preflight.unwritable_logs(tried)]:
-                raise ConfigError("; ".join(found))
+            problems = preflight.refusals(tried, embedded=not is_reachable)
+            if problems := [*problems, *preflight.unwritable_logs(tried)]:
+                raise ConfigError("; ".join(problems))
             self._adopt(tried, log_config.read(tried.log_config_append))
             settings = configuration.settings(self._conf)
             self.tuner.policies.read_from(factories.policy_files(settings.tuning))
@@ -398,21 +398,21 @@ class Worker:
 
         Idempotent; a restart ends it. Raises RequestError in a dry run.
         """
-        self._take_requests(wanted=False)
+        self._take_requests(takes=False)
 
     def resume(self) -> None:
         """Undo :meth:`drain`. Idempotent."""
-        self._take_requests(wanted=True)
+        self._take_requests(takes=True)
 
-    def _take_requests(self, *, wanted: bool) -> None:
+    def _take_requests(self, *, takes: bool) -> None:
         if self.dry_run is not None:
             raise RequestError("worker", "in a dry run a worker takes no requests")
-        self._server.take_requests(wanted)
-        if self.facts.is_drained is wanted:
-            self._presence.set_drained(not wanted)
+        self._server.take_requests(takes)
+        if self.facts.is_drained is takes:
+            self._presence.set_drained(not takes)
             LOG.warning(
                 "Resumed: requests are taken again"
-                if wanted
+                if takes
                 else "Drained: no more requests are taken until the worker is resumed or restarted"
             )
 
@@ -431,7 +431,7 @@ class Worker:
             },
             "bus": self._server.describe(),
             "clusters": clusters,
-            "feed_lag_s": {name: each.lag_s for name, each in self.load().feed.items()},
+            "feed_lag_s": {name: part.lag_s for name, part in self.load().feed.items()},
         }
 
     def report(self) -> WorkerReport:
@@ -447,8 +447,8 @@ class Worker:
 
     def _last_missing(self) -> list[str]:
         """What was missing when it was looked at last, up to a drain or resume since."""
-        found = [each for each in self.monitor.last_missing() if each != remedies.DRAINED]
-        return [*found, remedies.DRAINED] if self.facts.is_drained else found
+        missing = [text for text in self.monitor.last_missing() if text != remedies.DRAINED]
+        return [*missing, remedies.DRAINED] if self.facts.is_drained else missing
 
     # Health, for the monitor
 
@@ -462,15 +462,15 @@ class Worker:
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
-        found = (
+        problems = (
             [f"{remedies.ABOUT_THE_BUS}{problem}"] if (problem := self._server.problem()) else []
         )
         if self.facts.is_drained:
-            found.append(remedies.DRAINED)
+            problems.append(remedies.DRAINED)
         problem = self.state.problem()
         if problem is None and self.feeder is not None:
             problem = self.feeder.unready()
-        return [*found, problem] if problem else found
+        return [*problems, problem] if problem else problems
 
     def load(self) -> Load:
         """Requests in hand, and reservations by cluster."""
@@ -488,8 +488,8 @@ class Worker:
             tuning_alarms=len(self.tuner.policies.alarms),
             hosts=self.balancer.hosts(),
             feed={
-                each.name: FeedLoad(lag_s, not each.problem, each.hosts)
-                for each, lag_s in (self.feeder.parts() if self.feeder else ())
+                part.name: FeedLoad(lag_s, not part.problem, part.hosts)
+                for part, lag_s in (self.feeder.parts() if self.feeder else ())
             },
         )
 

@@ -26,8 +26,8 @@ def tls_context(
     Raises:
         ConfigError: a file cannot be read, or does not contain what it should.
     """
-    for each in (authorities, certificate, key):
-        _check_readable(each)
+    for file in (authorities, certificate, key):
+        _check_readable(file)
     try:
         context = ssl.create_default_context(cafile=authorities.path or None)
     except ssl.SSLError as error:
@@ -50,5 +50,5 @@ def _check_readable(file: File | None) -> None:
         raise ConfigError(f"{file.option}: {file.path}: {error.strerror}") from None
 
 
-def _unusable(file: File, wanted: str, error: ssl.SSLError) -> ConfigError:
-    return ConfigError(f"{file.option}: {file.path} does not hold {wanted}: {error.strerror}")
+def _unusable(file: File, expected: str, error: ssl.SSLError) -> ConfigError:
+    return ConfigError(f"{file.option}: {file.path} does not hold {expected}: {error.strerror}")

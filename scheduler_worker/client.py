@@ -136,7 +136,7 @@ class SchedulerClient:
             return_objects=True,
             return_alternates=return_alternates,
         )
-        return [[codec.decode_selection(each) for each in some] for some in answer]
+        return [list(map(codec.decode_selection, selections)) for selections in answer]
 
     def request_destinations(
         self,
@@ -219,8 +219,8 @@ class SchedulerClient:
 
         Raises NotFound where its parameter ``worker`` names none, and what the operation does.
         """
-        given = structs.asdict(parameters)
-        return answered(operation, self._asked(operation, given))  # type: ignore[no-any-return]
+        arguments = structs.asdict(parameters)
+        return answered(operation, self._asked(operation, arguments))  # type: ignore[no-any-return]
 
     def every(self, operation: Operation[AnyQuery, Page[Item]], query: AnyQuery) -> Iterator[Item]:
         """All items of a list, page by page."""
@@ -236,7 +236,7 @@ class SchedulerClient:
 
         Its own parameters may be given by position, parameters of pages by name.
         """
-        operation = next((each for each in OPERATIONS if each.name == name), None)
+        operation = next((operation for operation in OPERATIONS if operation.name == name), None)
         if operation is None or operation.home == "store":
             raise AttributeError(f"there is no operation {name!r}")
         names = [
@@ -252,10 +252,10 @@ class SchedulerClient:
 
         return call
 
-    def _asked(self, operation: Operation[Any, Any], given: Mapping[str, Any]) -> Any:
+    def _asked(self, operation: Operation[Any, Any], values: Mapping[str, Any]) -> Any:
         """Leaves out what is None, which is the default of what may be."""
-        arguments = {name: value for name, value in given.items() if value is not None}
-        server = str(given["worker"]) if operation.home == "worker" else None
+        arguments = {name: value for name, value in values.items() if value is not None}
+        server = str(values["worker"]) if operation.home == "worker" else None
         plain = msgspec.to_builtins(arguments)
         try:
             return self._call(self._ours(server), operation.name, None, **plain)
@@ -298,14 +298,11 @@ class SchedulerClient:
         One that is done ends when a report shows it, so report the host's state first. Returns
         whether it was under way; an answer may be repeated.
         """
-        found = self._call_ours(
-            "report_power",
-            cluster=cluster,
-            action=action,
-            state=state,
-            reason=reason,
+        return bool(
+            self._call_ours(
+                "report_power", cluster=cluster, action=action, state=state, reason=reason
+            )
         )
-        return bool(found)
 
     # Any service
 

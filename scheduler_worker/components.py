@@ -12,10 +12,6 @@ LOG = logging.getLogger(__name__)
 _STOP_S = 5.0
 
 
-def _nothing() -> None:
-    pass
-
-
 class Component(Protocol):
     """A part of a process that runs; no method is called by two threads at a time."""
 
@@ -29,8 +25,8 @@ class Component(Protocol):
 class Hook(NamedTuple):
     """A component of two functions, either of which may be left out."""
 
-    start: Callable[[], object] = _nothing
-    stop: Callable[[], object] = _nothing
+    start: Callable[[], object] = lambda: None
+    stop: Callable[[], object] = lambda: None
 
 
 class Components:

@@ -49,8 +49,8 @@ class Event(msgspec.Struct, frozen=True, eq=False):
 
     def trouble(self, labels: tuple[str, ...]) -> Trouble | None:
         """What is wrong when it happens with these labels."""
-        found = self.troubles.get(labels[-1]) if labels else None
-        return found or self.troubles.get("")
+        trouble = self.troubles.get(labels[-1]) if labels else None
+        return trouble or self.troubles.get("")
 
 
 class Count(Event, frozen=True, eq=False):
@@ -509,12 +509,12 @@ API_DEPENDENCY: Final = Gauge(
     ("dependency",),
 )
 
-EVENTS: Final = tuple(each for each in globals().values() if isinstance(each, Event))
+EVENTS: Final = tuple(event for event in globals().values() if isinstance(event, Event))
 """All of them, in the order of this module."""
 OF_API: Final = (API_REQUESTS, API_TIME, API_LIMITED)
 """Events of a process with the REST API and without a worker."""
 OF_WORKER: Final = tuple(
-    each for each in EVENTS if each not in OF_API and not isinstance(each, Gauge)
+    event for event in EVENTS if event not in OF_API and not isinstance(event, Gauge)
 )
 """Events of a worker."""
 INTERNAL: Final = Trouble(

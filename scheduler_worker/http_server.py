@@ -118,9 +118,9 @@ class _Gateway(wsgi.Gateway_10):  # type: ignore[misc]
 
 def _discard(source: Any) -> None:
     """Read on without keeping it: many clients read no answer before they have sent everything."""
-    left = _MOST_DISCARDED
-    while left > 0 and (chunk := source.read(min(left, 64 * 1024))):
-        left -= len(chunk)
+    remaining = _MOST_DISCARDED
+    while remaining > 0 and (chunk := source.read(min(remaining, 64 * 1024))):
+        remaining -= len(chunk)
 
 
 class _Server(wsgi.Server):  # type: ignore[misc]

@@ -51,7 +51,7 @@ class Opt(msgspec.Struct, frozen=True, kw_only=True):
 def texts(kind: type) -> dict[str, str]:
     """The strings behind the fields of a class, by field. Reads the source of its module."""
     module = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
-    found = {}
+    by_field = {}
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
             for field, text in itertools.pairwise(node.body):
@@ -60,5 +60,5 @@ def texts(kind: type) -> dict[str, str]:
                         ast.AnnAssign(target=ast.Name(id=name)),
                         ast.Expr(value=ast.Constant(value=said)),
                     ):
-                        found[name] = " ".join(str(said).split())
-    return found
+                        by_field[name] = " ".join(str(said).split())
+    return by_field

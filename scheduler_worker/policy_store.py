@@ -181,7 +181,7 @@ class PolicyStore(Protocol):
         """Add an entry that belongs to no change: an attempt that was refused."""
 
     def audit(
-        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
+        self, criteria: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """Up to ``limit`` (at most :data:`MAX_PAGE`) entries after a marker, oldest first.
 

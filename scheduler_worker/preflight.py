@@ -77,7 +77,7 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
 
     Replaces invalid values in ``conf``, which must not be used to start a worker afterwards.
     """
-    settings, found = configuration.inspected(conf, transport.list_opts())
+    settings, problems = configuration.inspected(conf, transport.list_opts())
     processes = conf.of_command_line("workers", 1)
     number = conf.of_command_line("instance", None)
     for attempt in (
@@ -96,8 +96,8 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
         try:
             attempt()
         except (ClusterPolicyError, ConfigError, ValueError) as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems
 
 
 def unwritable_logs(conf: Configuration) -> Iterator[str]:
@@ -111,13 +111,13 @@ def unwritable_logs(conf: Configuration) -> Iterator[str]:
 
 def left_out(settings: Settings) -> list[str]:
     """What a worker would start without: plugins and tuning policies that cannot be loaded."""
-    found: list[str] = []
+    problems: list[str] = []
     for group in (FILTERS, WEIGHERS, *POLICY_UNITS):
-        registered(group, found.append)
+        registered(group, problems.append)
     files = factories.policy_files(settings.tuning)
     policies = TuningPolicies(MemoryState(SystemClock(), hold_timeout_s=1.0), files)
     policies.read_from(files)
-    return [*found, *map(str, policies.alarms)]
+    return [*problems, *map(str, policies.alarms)]
 
 
 class Connection(NamedTuple):

@@ -46,11 +46,11 @@ def redacted(text: str) -> str:
     lowered = _lowered(text)
     first = min((at for at in map(lowered.find, _WORDS) if at >= 0), default=len(text))
     parts, end = [], 0
-    for found in _NAMED.finditer(lowered, first):
-        value = found["value"]
+    for match in _NAMED.finditer(lowered, first):
+        value = match["value"]
         if not value.isdigit() and value not in _NO_SECRETS:
-            parts += [text[end : found.start("value")], MASK]
-            end = found.end()
+            parts += [text[end : match.start("value")], MASK]
+            end = match.end()
     return "".join([*parts, text[end:]])
 
 
@@ -59,4 +59,4 @@ def _lowered(text: str) -> str:
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered
-    return "".join(each.lower() if each.isascii() else each for each in text)
+    return "".join(character.lower() if character.isascii() else character for character in text)

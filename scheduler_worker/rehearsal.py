@@ -80,9 +80,9 @@ def rehearse(
         total = len(plan.decisions)
         say(0, total)
         made = decided(plan, fleet, state, clock, pipelines)
-        found = list(watched(made, lambda done: say(done, total)))
+        changed = list(watched(made, lambda done: say(done, total)))
         after = copies.snapshot_of(fleet)
-    return summarized(found, plan.left_out, snapshot, after, most=most)
+    return summarized(changed, plan.left_out, snapshot, after, most=most)
 
 
 def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:
