@@ -84,7 +84,7 @@ def test_a_loss_is_logged(state, lose, lost, caplog):
     lose(state, *lost)
     known = state.changes(SCOPE, seen(known))
     state.changes(SCOPE, seen(known))
-    [line] = [each for each in caplog.messages if "began anew" in each]
+    [line] = [each for each in caplog.messages if "began again" in each]
     assert SCOPE in line
     named = "everything" if set(lost) == set(KEYS) else ", ".join(lost)
     assert named in line
