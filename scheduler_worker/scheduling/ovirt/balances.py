@@ -31,8 +31,8 @@ from scheduler_worker.scheduling.plugin import Balance
 def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
     """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
     empty = [host for host in hosts if host.state == "up" and host.is_settled and not host.num_vms]
-    put = [host for host in hosts if _was_put(host, "maintenance")]
-    resting = [host for host in put if not host.power.is_excluded]
+    in_maintenance = [host for host in hosts if _was_put(host, "maintenance")]
+    resting = [host for host in in_maintenance if not host.power.is_excluded]
     healthy = [host for host in resting if host.power.is_healthy]
     why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
     if len(empty) < reserve:
