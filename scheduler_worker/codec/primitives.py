@@ -101,10 +101,10 @@ def members(value: Any, path: str, kind: ObjectKind) -> list[tuple[Any, str]]:
 class _Unwrapping:
     """Unwraps one value; counts down the number of values that it may hold."""
 
-    __slots__ = ("is_strict", "left")
+    __slots__ = ("is_strict", "spare")
 
     def __init__(self, is_strict: bool) -> None:
-        self.left = MAX_VALUES
+        self.spare = MAX_VALUES
         self.is_strict = is_strict
 
     def value(self, value: Any, path: str, kind: ObjectKind, depth: int) -> Any:
@@ -133,10 +133,10 @@ class _Unwrapping:
         return value
 
     def _count(self, container: Collection[Any], path: str, depth: int) -> None:
-        self.left -= len(container)
+        self.spare -= len(container)
         if depth >= MAX_DEPTH:
             raise RequestError(cut(path), f"is nested more than {MAX_DEPTH} deep")
-        if self.left < 0:
+        if self.spare < 0:
             raise RequestError(cut(path), f"more than {MAX_VALUES} values came with it")
 
     def _everything(self, value: dict[Any, Any], path: str, kind: ObjectKind, depth: int) -> Any:

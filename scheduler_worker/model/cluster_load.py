@@ -224,28 +224,28 @@ class Proposals(Sequence[Migration]):
     """
 
     def __init__(self, migrations: Iterable[Migration]) -> None:
-        self._left = iter(migrations)
-        self._found: list[Migration] = []
+        self._unread = iter(migrations)
+        self._read: list[Migration] = []
 
     def __getitem__(self, at: Any) -> Any:
         stop = at.stop if isinstance(at, slice) else at + 1
         self._find(stop if stop is not None and stop > 0 else None)
-        return self._found[at]
+        return self._read[at]
 
     def __iter__(self) -> Iterator[Migration]:
         for at in itertools.count():
             self._find(at + 1)
-            if at >= len(self._found):
+            if at >= len(self._read):
                 return
-            yield self._found[at]
+            yield self._read[at]
 
     def __len__(self) -> int:
         self._find(None)
-        return len(self._found)
+        return len(self._read)
 
     def __bool__(self) -> bool:
         self._find(1)
-        return bool(self._found)
+        return bool(self._read)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -254,5 +254,5 @@ class Proposals(Sequence[Migration]):
 
     def _find(self, count: int | None) -> None:
         """Have this many, if there are so many; None: all."""
-        more = None if count is None else max(0, count - len(self._found))
-        self._found += itertools.islice(self._left, more)
+        more = None if count is None else max(0, count - len(self._read))
+        self._read += itertools.islice(self._unread, more)

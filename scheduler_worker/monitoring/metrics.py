@@ -39,7 +39,7 @@ class Series(Observer):
         self._metrics = {event: _metric(event, self._registry) for event in known}
         self._guard = threading.Lock()
         self._values: dict[tuple[Event, Labels], Any] = {}
-        self._left = {metric: metric.limit for metric in self._metrics}
+        self._spare = {metric: metric.limit for metric in self._metrics}
         """How many combinations of labels there may still be."""
         ProcessCollector(registry=self._registry)
 
@@ -72,11 +72,11 @@ class Series(Observer):
         if value is not None or (metric := self._metrics.get(event)) is None:
             return value
         with self._guard:
-            if not self._left[event]:
+            if not self._spare[event]:
                 return metric.labels(*(OTHER for _ in labels))
             value = self._values.get((event, labels))  # another thread may have been faster
             if value is None:
-                self._left[event] -= 1
+                self._spare[event] -= 1
                 value = metric.labels(*labels) if labels else metric
                 self._values[event, labels] = value
             return value

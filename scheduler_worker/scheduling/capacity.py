@@ -149,8 +149,8 @@ _READ = (
 class Steps:
     """How many instances may still be placed on copies; then upper bounds have to do."""
 
-    def __init__(self, left: int = 20_000) -> None:
-        self.left = left
+    def __init__(self, count: int = 20_000) -> None:
+        self.count = count
 
 
 class HostToFill(NamedTuple):
@@ -244,9 +244,9 @@ def _filled(
 ) -> Filled:
     host = hosts.state(row)
     for placed in range(most):
-        if not steps.left:
+        if not steps.count:
             return Filled(most, None, is_exact=False)
-        steps.left -= 1
+        steps.count -= 1
         request = structs.replace(spec, instance_uuid=f"{row}/{placed}")
         for unit in filters:
             if not unit.host_passes(host, request):
