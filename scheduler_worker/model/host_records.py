@@ -581,7 +581,5 @@ class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
     def carries(self, instance_uuid: str) -> bool:
         """Whether it contains a reservation or a remembered answer of the instance."""
-        return any(
-            reservation.instance_uuid == instance_uuid
-            for reservation in (*self.reservations, *self.answers)
-        )
+        carried = (*self.reservations, *self.answers)
+        return any(reservation.instance_uuid == instance_uuid for reservation in carried)

@@ -35,12 +35,11 @@ UNUSED: Mapping[str, str] = {name: f"unused_{name.lower()}" for name in FLAVOR_C
 
 def root_of(record: HostRecord) -> ResourceProvider | None:
     """The provider whose inventories decide about the host's capacity; None: none does."""
-    for resource_provider in record.resource_providers:
-        if resource_provider.uuid == record.uuid:
-            decides = is_capacity(resource_provider.inventories) or (
-                resource_provider.inventories and _has_nothing(record)
-            )
-            return resource_provider if decides else None
+    for provider in record.resource_providers:
+        if provider.uuid == record.uuid:
+            inventories = provider.inventories
+            decides = is_capacity(inventories) or (inventories and _has_nothing(record))
+            return provider if decides else None
     return None
 
 

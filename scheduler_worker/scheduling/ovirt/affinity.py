@@ -102,10 +102,10 @@ class VmAffinityFilter(Filter):
     of_one_request = True
 
     def applies(self, spec: RequestSpec) -> bool:
-        return any(vm_group.vms_enforcing for vm_group in vm_groups(spec))
+        return any(group.vms_enforcing for group in vm_groups(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        groups = (vm_group for vm_group in vm_groups(spec) if vm_group.vms_enforcing)
+        groups = (vm_group for group in vm_groups(spec) if group.vms_enforcing)
         return _none_broken(hosts, (_breaks(hosts, spec, group) for group in groups))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:

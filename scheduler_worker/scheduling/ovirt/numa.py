@@ -35,9 +35,8 @@ class NumaFilter(Filter):
     reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
-        return any(numa_node.host_nodes for numa_node in spec.machine.numa_nodes) or (
-            spec.machine.pinning == "resize_and_pin"
-        )
+        vm = spec.machine
+        return vm.pinning == "resize_and_pin" or any(node.host_nodes for node in vm.numa_nodes)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         vm = spec.machine

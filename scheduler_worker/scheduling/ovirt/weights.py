@@ -256,7 +256,7 @@ class HighPerformanceWeight(Weigher):
 
     def applies(self, spec: RequestSpec) -> bool:
         vm = spec.machine
-        has_pinned_nodes = any(numa_node.host_nodes for numa_node in vm.numa_nodes)
+        has_pinned_nodes = any(node.host_nodes for node in vm.numa_nodes)
         special = vm.high_performance or vm.cpu_passthrough or has_pinned_nodes
         return special or bool(vm.pinned_cpus) or demand.is_exclusive(spec)
 
