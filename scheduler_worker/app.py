@@ -152,7 +152,6 @@ class Worker:
         )
 
     def _build_services(self) -> UseCases:
-        """What operations are served with."""
         return factories.build_services(
             self.fleet,
             lambda: self._pipelines,

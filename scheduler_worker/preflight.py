@@ -203,5 +203,4 @@ def _check_bus(conf: Configuration, settings: Settings) -> None:
                 limits=rpc.deliveries,
                 observer=Observer(),
             )
-        server = bus.server(rpc.topic, settings.host, (), translate=to_wire)
-        server.stop(0.0)
+        bus.server(rpc.topic, settings.host, (), translate=to_wire).stop(0.0)

@@ -111,8 +111,6 @@ def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
 
 
 class _Element:
-    """An element of an XML text."""
-
     __slots__ = ("attributes", "children", "name", "texts")
 
     def __init__(self, name: str, attributes: Mapping[str, str]) -> None:

@@ -163,7 +163,6 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
 
 
 def _query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
-    """The parameters of the query."""
     if operation.method in {"POST", "PUT"}:
         return []
     in_path = _ARGUMENT.findall(str(operation.path))

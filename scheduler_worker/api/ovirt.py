@@ -150,8 +150,7 @@ class OvirtApi:
         if not body.name:
             raise Incomplete("Right", ["schedulingPolicy.name"])
         stored = self._admin.library.policy(policy_id)
-        names = ("description", "properties", *_NOT_SET)
-        _check_unchanged(body, self._full(call, stored), names)
+        _check_unchanged(body, self._full(call, stored), ("description", "properties", *_NOT_SET))
         source = stored.document
         with _doing("Cannot add Scheduling Policy."):
             copy = structs.replace(source, id=str(uuid.uuid4()), name=body.name, version=1)

@@ -53,6 +53,7 @@ class RateLimits:
         now_s = self._clock.monotonic_s()
         with self._lock:
             full_at_s = max(self._full_at_s.get((kind, name), now_s), now_s) + 1.0 / self._rate
+            # What is taken takes until full_at_s to come back; a whole bucket takes burst / rate.
             wait_s = full_at_s - now_s - self._burst / self._rate
             if wait_s > _ROUNDING_S:
                 raise TooManyRequests(kind, wait_s)

@@ -11,10 +11,6 @@ from scheduler_worker.operations.callers import Role
 from scheduler_worker.options import Opt
 
 
-def _keystone_roles() -> dict[str, Role]:
-    return {"admin": "administrator", "reader": "reader"}
-
-
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[api]``; times in seconds."""
 
@@ -43,7 +39,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Who may log in. For Keystone set [keystone_authtoken], as for other services of OpenStack,
     and install scheduler_worker[keystone]."""
     keystone_roles: Annotated[Mapping[str, Role], Opt()] = msgspec.field(
-        default_factory=_keystone_roles
+        default_factory=lambda: {"admin": "administrator", "reader": "reader"}
     )
     """Roles of Keystone and what they mean here: reader, policy_editor or administrator. Other
     roles of a token mean nothing."""

@@ -124,18 +124,15 @@ class MemoryState:
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
         deadline_s = self._clock.monotonic_s() + timeout_s
         with self._opened(scope) as state:
-            return self._wait_for_change(state, seen, deadline_s)
-
-    def _wait_for_change(self, state: _Scope, seen: Seen, deadline_s: float) -> bool:
-        while seen == Seen(self._epoch, state.version):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            expires_s = state.next_expiry_s() - self._expiry_time_s()
-            self._condition.wait(max(0.0, min(left_s, expires_s, POLL_S)))
-            self._check_open()
-            state.delete_expired(self._expiry_time_s())
-        return True
+            while seen == Seen(self._epoch, state.version):
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    return False
+                expires_s = state.next_expiry_s() - self._expiry_time_s()
+                self._condition.wait(max(0.0, min(left_s, expires_s, POLL_S)))
+                self._check_open()
+                state.delete_expired(self._expiry_time_s())
+            return True
 
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None

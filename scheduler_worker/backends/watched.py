@@ -153,8 +153,7 @@ class WatchedState:
         if scope not in self._failing:
             return
         with self._guard:
-            was_failing = self._failing.pop(scope, False)
-            is_over = was_failing and not self._failing
+            is_over = self._failing.pop(scope, False) and not self._failing
             lasted_s = self._clock.monotonic_s() - self._began_s
         if is_over:
             LOG.warning("The shared state can be used again, after %.1f s", lasted_s)

@@ -53,8 +53,7 @@ class CountCapacity(FleetCommand):
                 "Give a file of flavors, or one flavor's figures: --vcpus 4 --ram 8192"
             )
         flavors, spec = ([flavor], {}) if flavor else requests.read_flavors(arguments.file)
-        asked = CapacityRequest(flavors, requests.narrowed(spec, arguments))
-        answer = client.call(capacity, asked)
+        answer = client.call(capacity, CapacityRequest(flavors, requests.narrowed(spec, arguments)))
         sys.stdout.write(json_of(answer.flavors) if arguments.json else text_of(answer))
         return 0
 

@@ -36,8 +36,7 @@ class AddUser(ManageCommand):
         from scheduler_worker.api.users import edited, new_user
         from scheduler_worker.operations.callers import Grant
 
-        places = parsed_args.cluster or [None]
-        roles = tuple(Grant(parsed_args.role, cluster) for cluster in places)
+        roles = tuple(Grant(parsed_args.role, cluster) for cluster in parsed_args.cluster or [None])
         path = Path(self.settings().api.users_file)
         user = new_user(parsed_args.name, _password(), roles)
         with edited(path) as users:

@@ -122,8 +122,7 @@ class Console:
         if not secret:
             return "", None
         is_use = request.headers.get(ACTIVITY_HEADER) != "refresh"
-        address = request.remote_addr or ""
-        return secret, self._console_sessions.find(secret, address, is_use=is_use)
+        return secret, self._console_sessions.find(secret, request.remote_addr or "", is_use=is_use)
 
     # The console's own paths
 

@@ -72,8 +72,7 @@ class Reader:
 
     def now_s(self) -> float:
         """The database's clock, in seconds since the epoch."""
-        now = select(now_of(self.is_postgresql))
-        return seconds(self._connection.execute(now).scalar_one())
+        return seconds(self._connection.execute(select(now_of(self.is_postgresql))).scalar_one())
 
 
 def now_of(is_postgresql: bool) -> ColumnElement[datetime]:

@@ -161,8 +161,7 @@ def open_session(conf: cfg.ConfigOpts, *, connections: int, group: str = GROUP) 
     except (keystone_errors.ClientException, cfg.Error, TypeError, ValueError, OSError) as error:
         raise ConfigError(f"[{group}]: {error}") from None
     for scheme in ("http://", "https://"):
-        pool = session.session.get_adapter(scheme)
-        pool.init_poolmanager(1, connections, block=True)
+        session.session.get_adapter(scheme).init_poolmanager(1, connections, block=True)
     return PlacementSession(adapter, timeout_s=conf[group].timeout or DEFAULT_TIMEOUT_S)
 
 

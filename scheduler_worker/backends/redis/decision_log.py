@@ -126,8 +126,7 @@ class RedisDecisionLog:
 
 def _logged(entry: Any) -> Logged:
     position, (_, instances, _, outline, *_) = entry
-    quoted = instances.decode().split()
-    return Logged(_position(position), tuple(map(unquote, quoted)), outline)
+    return Logged(_position(position), tuple(map(unquote, instances.decode().split())), outline)
 
 
 def _joined(instances: Iterable[str]) -> str:

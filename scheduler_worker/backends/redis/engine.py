@@ -295,8 +295,7 @@ class RedisState:
         self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None
     ) -> ScriptReply:
         """Run a script on the scope's keys; one with a memo writes, and may wait for replicas."""
-        parts = self._parts(scope, args, memo)
-        return self._server.run(script, *parts, lasting=memo is not None)
+        return self._server.run(script, *self._parts(scope, args, memo), lasting=memo is not None)
 
     def _parts(
         self, scope: str, args: Sequence[Any], memo: str | None = None

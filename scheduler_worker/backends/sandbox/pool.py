@@ -244,8 +244,7 @@ class Sandboxes(Plugins):
                 raise ExternalUnitFailed(f"its answer is useless: {error}") from None
         except ExternalUnitFailed as error:
             self._failed(plugin, str(error))
-            result = self.fallback(plugin).result
-            self._observer.count(events.UNIT_CALLS, plugin.name, result)
+            self._observer.count(events.UNIT_CALLS, plugin.name, self.fallback(plugin).result)
             return None
         finally:
             self._observer.time(events.UNIT_TIME, time.monotonic() - began_s)

@@ -93,11 +93,11 @@ def _isolate(settings: dict[str, Any]) -> list[str]:
         _map_user(user, group)
     owner = (user, group) if settings["user"] is None else settings["user"]
     # A file system of its own bounds what it can write; without one each file is bounded.
-    made = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(
+    made = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(  # MS_REC, MS_PRIVATE
         "sandbox",
         settings["folder"],
         "tmpfs",
-        2 | 4 | 8,
+        2 | 4 | 8,  # MS_NOSUID, MS_NODEV, MS_NOEXEC
         f"size={_TEMPORARY_BYTES},nr_inodes=1000,mode=0700,uid={owner[0]},gid={owner[1]}",
     )
     if made:
@@ -192,7 +192,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _drop_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
     _LIBC.capset(header, (ctypes.c_uint32 * 6)())
 
 
@@ -215,6 +215,7 @@ def _landlock(settings: dict[str, Any]) -> bool:
     abi = _LIBC.syscall(444, None, ctypes.c_size_t(0), 1)
     if abi < 1:
         return False
+    # Version 1 has 13 rights to files; 2 adds REFER, 3 TRUNCATE, 4 TCP, 5 IOCTL_DEV, 6 scopes.
     rights = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (1 << 15) * (abi >= 5)
     network = 0 if settings["network"] or abi < 4 else 3
     words = [rights] + [network] * (abi >= 4) + [3] * (abi >= 6)

@@ -53,8 +53,7 @@ class ListPolicies(_InForce, FleetLister):
             policy = policy_editing.get(client, cluster.name)
             balance = Optional(policy.balance.unit if policy.balance else None)
             sizes = len(policy.filters), len(policy.weights)
-            row = (cluster.name, policy.name, policy.version, *sizes, balance, policy.id)
-            rows.append(row)
+            rows.append((cluster.name, policy.name, policy.version, *sizes, balance, policy.id))
         return columns, rows
 
 

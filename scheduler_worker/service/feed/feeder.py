@@ -362,6 +362,7 @@ class Feeder(Periodic):
                 return self._settings.interval_s
         if not is_ours:
             LOG.info("This worker feeds now; it was %s", before.worker if before else "nobody")
+        # From before the write on: here the lead must not last longer than for other workers.
         self._held_until_s = began_s + lapse_s(self._settings.interval_s)
         return 0.0
 

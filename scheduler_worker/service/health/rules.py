@@ -90,8 +90,7 @@ class ReportedWorkers:
 
 
 def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
-    age_s = 0.0 if report is None else max(0.0, now_s - report.at_s)
-    return Reported(facts, report, age_s)
+    return Reported(facts, report, 0.0 if report is None else max(0.0, now_s - report.at_s))
 
 
 WORKERS = "the workers"

@@ -152,7 +152,7 @@ class Inventory:
         def plan(_: str, now_s: float) -> WritePlan | None:
             nonlocal has_moved
             has_moved = is_known and not replica.table.find(host)
-            if has_moved:
+            if has_moved:  # since it was found: the write belongs to another cluster
                 return None
             known = replica.table.reported_instances(host)
             changed = change(known)

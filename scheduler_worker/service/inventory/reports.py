@@ -374,7 +374,7 @@ class HostReports:
                 reservation.instance_uuid: _facts(reservation, instances) for reservation in ended
             }
             puts.append(records.put_instances(record.host, {**instances, **facts}))
-        if ended and listed is None:
+        if ended and listed is None:  # the put has the list as it was read: lose no announcement
             key = records.INSTANCES + record.host
             guards.append(Guard(key, replica.version(key)))
         return ended
@@ -397,7 +397,6 @@ class HostReports:
 def _use_report(
     record: HostRecord, report: HostReport, instances: Facts, now_s: float, ttl_s: float
 ) -> UseReport:
-    """What a report says of its host's use."""
     fields = fields_of(report)
     listed = isinstance(report.instances, list)
     use, measured_at_s = None, fields.get("updated_at")
