@@ -331,8 +331,7 @@ class Feeder(Periodic):
     def _remove_unmapped(self, outline: Outline) -> None:
         """Remove the hosts of cells that were disabled or deleted."""
         parts = {part.id for part in outline.parts}
-        gone = [host for host in watched(self._deps.fleet) if host.cell_uuid not in parts]
-        if gone:
+        if gone := [host for host in watched(self._deps.fleet) if host.cell_uuid not in parts]:
             remove(self._deps.inventory, gone)
 
     # Leadership

@@ -383,8 +383,7 @@ class PartFeed:
 
     def _remove_gone(self, census: Census) -> None:
         present = {node.uuid for node in census.nodes if node.host and self._owns(node.host)}
-        gone = [record for uuid, record in self._fed().items() if uuid not in present]
-        if gone:
+        if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
             self._check_lead()
             remove(self._deps.inventory, gone)
 
