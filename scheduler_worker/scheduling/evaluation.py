@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter, Unit, Weigher
-from scheduler_worker.scheduling.scales import FEW, Scale
+from scheduler_worker.scheduling.scales import FEW, Scale, WeightEnds
 
 EARLIER_INSTANCES = "earlier instances"
 """The first step for a later instance: a host that was rejected for an earlier one stays rejected.
@@ -302,13 +302,6 @@ _ONE_IN = 20
 """If more than one host in twenty has changed, an evaluation of all hosts is cheaper."""
 
 
-class WeightEnds(NamedTuple):
-    """The weights of a table's totals, and between which scores each is spread: rows low, high."""
-
-    weights: tuple[Weigher, ...]
-    ends: Values
-
-
 class Evaluation:
     """The survivors of the filters and their total scores, on one table."""
 
@@ -364,10 +357,7 @@ class Evaluation:
     def ends(self, hosts: HostTable, spec: RequestSpec) -> WeightEnds | None:
         """The ends of its scales; None: its totals cannot be compared by them."""
         if self._ends is None and self._parent is None and len(self.totals(hosts, spec)) > 1:
-            scales = self._scales or ()
-            ends = [scale.ends for scale in scales]
-            if ends and None not in ends:
-                self._ends = WeightEnds(tuple(scale.unit for scale in scales), np.array(ends))
+            self._ends = WeightEnds.of(self._scales or ())
         return self._ends
 
     def best(self, ends: Values) -> float:

@@ -22,7 +22,7 @@ from scheduler_worker.model.hosts import ClaimOrReservation, Values
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import Evaluation, WeightEnds
+from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
@@ -31,6 +31,7 @@ from scheduler_worker.scheduling.prefilters.units import (
     PlacementCandidates,
     ResourceProviders,
 )
+from scheduler_worker.scheduling.scales import WeightEnds
 from scheduler_worker.scheduling.selections import PlacementOptions, Selections
 from scheduler_worker.scheduling.selectors import RandomSource, Ranking, Selector
 

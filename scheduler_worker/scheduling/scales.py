@@ -7,7 +7,8 @@ depend on the best or the worst of the hosts that are left, and be rescaled betw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -330,6 +331,20 @@ class Scale:
         for at in places.tolist():
             factor = many if isinstance(many, float) else many.item(at)
             products[at] = factor * ((scores.item(at) - low) / width)
+
+
+class WeightEnds(NamedTuple):
+    """Some weights, and between which scores each is spread: rows of low, high."""
+
+    weights: tuple[Weigher, ...]
+    ends: Values
+
+    @classmethod
+    def of(cls, scales: Sequence[Scale]) -> WeightEnds | None:
+        """Of these scales; None: some depend on more of the other hosts."""
+        ends = [scale.ends for scale in scales]
+        known = bool(ends) and None not in ends
+        return cls(tuple(scale.unit for scale in scales), np.array(ends)) if known else None
 
 
 def _clamped(unit: Weigher, raw: Values) -> Values:
