@@ -197,10 +197,7 @@ class FilterResults:
 
     def _without(self, name: str, rejected: Mask) -> FilterResults:
         place = next((at for at, (steps, _) in enumerate(self._steps) if steps == name), None)
-        if place is None:
-            return self
-        at = self._steps[place][1]
-        if not (self.masks[at] & rejected).any():
+        if place is None or not (self.masks[at := self._steps[place][1]] & rejected).any():
             return self
         masks = [*self.masks[: at + 1], *(mask & ~rejected for mask in self.masks[at:])]
         steps = self._steps[:place] + [(step, at + 1) for step, at in self._steps[place:]]

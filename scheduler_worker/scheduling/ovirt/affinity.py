@@ -105,7 +105,7 @@ class VmAffinityFilter(Filter):
         return any(group.vms_enforcing for group in vm_groups(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        groups = (vm_group for group in vm_groups(spec) if group.vms_enforcing)
+        groups = (group for group in vm_groups(spec) if group.vms_enforcing)
         return _none_broken(hosts, (_breaks(hosts, spec, group) for group in groups))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
