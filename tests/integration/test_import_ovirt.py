@@ -167,7 +167,7 @@ def test_the_question_is_asked(desk, engine, monkeypatch):
             ["--cluster-map", "Rack-9=r1"],
             "the engine has no cluster 'Rack-9'; it has Default, Rack",
         ),
-        (["--cluster-map", "=r1"], "'=r1' is not THEIRS=OURS"),
+        (["--cluster-map", "=r1"], "'=r1' is not ENGINES=WORKERS"),
         (["--cluster-map", "Rack-1=r", "--cluster-map", "Rack-2=r"], "for the second time"),
     ],
 )
