@@ -146,7 +146,7 @@ class Worker:
             limits=settings.placement,
             placement=factories.open_placement(conf, settings, providers),
             asking=factories.open_asking(conf, settings, providers),
-            freshness=self._feed.freshness,
+            barrier=self._feed.barrier,
             verifying=self._feed.verifying,
             keep=self.decisions.recorder.keep if self.decisions else None,
         )
@@ -265,7 +265,7 @@ class Worker:
             Hook(stop=self.scheduler.stop_waiting),
             self.feeder,
             self._feed.providers,
-            self._feed.looker,
+            self._feed.refresher,
         ]
         if self.dry_run is not None:
             return Components(*common)

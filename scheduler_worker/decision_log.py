@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
-from scheduler_worker.model.kept_decisions import Position
+from scheduler_worker.model.decision_history import Position
 from scheduler_worker.options import Opt
 
 

@@ -354,7 +354,7 @@ FEED_TIME: Final = Duration(
 )
 FEED_ROWS: Final = Count(
     "feed_rows_total",
-    "rows read by this worker: `services`, `census` (what exists), `changes`, `hosts` (read whole)",
+    "rows read here: `services`, `listing` (what exists), `changes`, `hosts` (read whole)",
     ("cell", "what"),
     400,
 )

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from scheduler_worker.model.claims import FencingToken
-from scheduler_worker.model.feed import Census, HostReading, Outline, RecentChanges, ServiceStates
+from scheduler_worker.model.feed import HostReading, Listing, Outline, RecentChanges, ServiceStates
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
 from scheduler_worker.model.providers import ResourceProvider
@@ -78,7 +78,7 @@ class LockGrant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     waited_s: float
     ends_at_s: float
     changes: Changes
-    turn: int = 0
+    commits: int = 0
     """How many commits were made under this lease; see :meth:`ClusterLock.commit`."""
 
 
@@ -115,7 +115,8 @@ class Written(NamedTuple):
     applied: tuple[bool, ...]
     before: int = -1
     kept: bool = False
-    """Whether a commit kept the lease, which permits another commit with the next ``turn``."""
+    """Whether a commit kept the lease, which permits another commit with one more of
+    ``commits``."""
 
 
 class EngineGuarantees(msgspec.Struct, frozen=True, gc=False):
@@ -277,7 +278,7 @@ class HostSource(Protocol):
     def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
         """The compute services of these hosts, or of all."""
 
-    def census(self, part_id: str) -> Census:
+    def listing(self, part_id: str) -> Listing:
         """Which compute nodes there are."""
 
     def changes(

@@ -113,7 +113,7 @@ def build(conf: Configuration) -> ApiProcess:
         fleet = Fleet(state, default_cluster=settings.default_cluster)
         trust = factories.build_trust(settings, fleet, clock)
         sandboxes = factories.build_sandboxes(settings)
-        kept = factories.open_kept_decisions(settings, fleet, clock)
+        kept = factories.open_decision_history(settings, fleet, clock)
         parts: list[Closing] = [state, *(part for part in (sandboxes, kept) if part is not None)]
         opened.callback(_close_all, parts[1:])
         compiled = _Compiled(settings, trust, sandboxes)

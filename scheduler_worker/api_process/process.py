@@ -15,7 +15,7 @@ from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
 from scheduler_worker.api_process.parts import Api
-from scheduler_worker.api_process.rehearsals import Rehearsals
+from scheduler_worker.api_process.simulations import Simulations
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Settings
@@ -75,12 +75,12 @@ class ApiProcess:
         self.administration = factories.build_administration(
             store, pipelines, services.policies, clock
         )
-        self._rehearsals = Rehearsals(settings, services.fleet, services.decisions)
+        self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
         self.monitor = None if worker else self._build_monitor()
         self.services = services._replace(
             clusters=self._clusters,
-            store=StoreUseCases(self.administration, self._rehearsals, self._needed.problems),
+            store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
         )
         self.api = Api(
             settings.api,
@@ -106,7 +106,7 @@ class ApiProcess:
                 audit_retention_days=settings.policy_store.audit_retention_days,
                 shared_entries=SharedAudit(services.fleet.store, clock),
             ),
-            Hook(stop=self._rehearsals.stop),
+            Hook(stop=self._simulations.stop),
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )

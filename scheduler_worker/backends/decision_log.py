@@ -9,7 +9,7 @@ from itertools import dropwhile, islice
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
-from scheduler_worker.model.kept_decisions import Position
+from scheduler_worker.model.decision_history import Position
 from scheduler_worker.ports import Clock
 
 _ONCE_S = 600.0

@@ -94,7 +94,7 @@ class MemoryState:
     ) -> Written:
         with self._opened(grant.scope) as state:
             now_s = self._clock.monotonic_s()
-            memo = f"{grant.owner}:{grant.turn}"
+            memo = f"{grant.owner}:{grant.commits}"
             known = state.memos.find(memo, now_s)
             if known is not None:
                 return known

@@ -179,7 +179,7 @@ def _attachments(
         if cluster is None:
             notes.append(
                 f"cluster {name} of the engine has the policy {policy.name}{_values(own, policy)}; "
-                f"--cluster-map {name}=OURS attaches one of ours"
+                f"--cluster-map {name}=WORKERS attaches one"
             )
             continue
         check_parameters(policy, own, units, known=policy.parameters)

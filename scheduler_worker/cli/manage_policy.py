@@ -139,7 +139,7 @@ class ImportOvirt(ManageCommand):
             "--cluster-map",
             action="append",
             default=[],
-            metavar="THEIRS=OURS",
+            metavar="ENGINES=WORKERS",
             help="attach our cluster as that of the engine; NAME alone where both have the name. "
             "May be given several times",
         )

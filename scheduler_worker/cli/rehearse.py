@@ -15,7 +15,12 @@ import msgspec
 from scheduler_worker.cli.bind import moment
 from scheduler_worker.cli.commands import PlainCommand, say
 from scheduler_worker.cli.connection import add_connection, configuration_of, connected
-from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
+from scheduler_worker.model.decision_history import (
+    DecisionDetails,
+    DecisionId,
+    DecisionSummary,
+    KeptDecision,
+)
 from scheduler_worker.operations.decisions import (
     DecisionsQuery,
     StoredDecision,
@@ -24,7 +29,7 @@ from scheduler_worker.operations.decisions import (
 from scheduler_worker.operations.records import RecordsQuery, list_records
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
+    from scheduler_worker.model.simulations import Change, ChangedDecision, SimulationSummary
     from scheduler_worker.service.simulation.copies import Snapshot
 
 _SAID: dict[Change, str] = {
@@ -100,12 +105,12 @@ class RehearseDecisions(PlainCommand):
             say(*_lines(summary, parsed_args.limit))
 
 
-def _summary(arguments: argparse.Namespace) -> RehearsalSummary:
+def _summary(arguments: argparse.Namespace) -> SimulationSummary:
     from scheduler_worker import codec, conf
     from scheduler_worker.cli.fleet.hosts import read_reports
     from scheduler_worker.cli.fleet.policies import read_one
-    from scheduler_worker.rehearsal import rehearse
     from scheduler_worker.service.simulation.deciding import Tried
+    from scheduler_worker.simulation import rehearse
 
     settings = conf.settings(configuration_of(arguments, more=arguments.options))
     policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None
@@ -123,8 +128,8 @@ def _summary(arguments: argparse.Namespace) -> RehearsalSummary:
 
 
 def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
-    from scheduler_worker.rehearsal import watched
     from scheduler_worker.service.simulation import copies
+    from scheduler_worker.simulation import watched
 
     if arguments.saved:
         return copies.read(arguments.saved)
@@ -146,7 +151,7 @@ def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]
 
 def _decision(stored: StoredDecision) -> KeptDecision:
     outline = msgspec.convert(stored.outline, DecisionSummary)
-    details = None if stored.details is None else Details.decoded(stored.details.encode())
+    details = None if stored.details is None else DecisionDetails.decoded(stored.details.encode())
     return KeptDecision(DecisionId.parse(stored.id), outline, details)
 
 
@@ -169,7 +174,7 @@ def _changing_line() -> Iterator[Callable[[str], None]]:
             write("")
 
 
-def _lines(summary: RehearsalSummary, limit: int) -> Iterator[str]:
+def _lines(summary: SimulationSummary, limit: int) -> Iterator[str]:
     yield f"{summary.rehearsed:,} decisions rehearsed"
     for why, count in summary.left_out.items():
         yield f"  {count:,} left out: {why}"

@@ -190,14 +190,14 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
             try:
                 yield from _database(source, part, name)
                 services = source.services(part.id)
-                census = source.census(part.id)
+                listing = source.listing(part.id)
             except SourceUnavailable as error:
                 yield failed(name, str(error))
                 continue
-            compute = rules.Compute(part.id, census.nodes, outline.part_of, services)
+            compute = rules.Compute(part.id, listing.nodes, outline.part_of, services)
             nodes |= {
                 node.uuid: node.host
-                for node in census.nodes
+                for node in listing.nodes
                 if node.host is not None and outline.part_of.get(node.host) == part.id
             }
             yield from rules.computes(name, compute, nova.feed.silent_after_s)

@@ -28,7 +28,7 @@ from scheduler_worker.factories.state import (
     Decisions,
     build_decisions,
     build_inventory,
-    open_kept_decisions,
+    open_decision_history,
     open_state,
     worker_facts,
 )
@@ -63,7 +63,7 @@ __all__ = [
     "nova_target",
     "open_asking",
     "open_bus",
-    "open_kept_decisions",
+    "open_decision_history",
     "open_nova",
     "open_nova_databases",
     "open_placement",

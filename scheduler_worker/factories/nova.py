@@ -113,9 +113,9 @@ class FeedParts(NamedTuple):
     """None: hosts report themselves."""
     providers: ProviderFeed | None
     """None: Placement is not read."""
-    looker: Looker | None
+    refresher: Looker | None
     """Refreshes hosts for requests that no host passes."""
-    freshness: RefreshBarrier | None
+    barrier: RefreshBarrier | None
     """What decisions ask of the feed."""
     verifying: VerifyingPorts | None
     """What compares chosen hosts with where they are from."""
@@ -170,12 +170,12 @@ def build_feed(
     services = ServiceCheck(
         open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
     )
-    looker = Looker(feeder, providers, fleet.store, clock, observer)
-    freshness = RefreshBarrier(
+    refresher = Looker(feeder, providers, fleet.store, clock, observer)
+    barrier = RefreshBarrier(
         feeder,
         fleet.store,
         clock,
         ready_timeout_s=nova.feed.ready_timeout_s,
         look_timeout_s=nova.feed.look_timeout_s,
     )
-    return FeedParts(feeder, providers, looker, freshness, VerifyingPorts(services, providers))
+    return FeedParts(feeder, providers, refresher, barrier, VerifyingPorts(services, providers))

@@ -83,7 +83,7 @@ def build_decisions(
     return Decisions(recorder, _kept_in(log, fleet))
 
 
-def open_kept_decisions(settings: Settings, fleet: Fleet, clock: Clock) -> KeptDecisions | None:
+def open_decision_history(settings: Settings, fleet: Fleet, clock: Clock) -> KeptDecisions | None:
     """The records that workers make, for reading; None: none are kept."""
     if settings.decisions is None:
         return None

@@ -79,7 +79,7 @@ class ChangedRow(NamedTuple):
     """Of an instance: nothing is under way with it, so no other host expects it."""
 
 
-class Census(msgspec.Struct, frozen=True, gc=False):
+class Listing(msgspec.Struct, frozen=True, gc=False):
     """All compute nodes of a part, and how many instances are on each host, as of ``now_s``."""
 
     now_s: float
@@ -130,7 +130,7 @@ class Tail:
         """From when changes are to be looked at next."""
         self._latest_s = since_s
         self._overlap_s = overlap_s
-        self._looked_at_s = float("-inf")
+        self._refreshed_at_s = float("-inf")
         self._first_seen: dict[Hashable, tuple[float, float]] = {}
         """Row -> its time of change, and when it was first seen with it."""
 
@@ -143,11 +143,11 @@ class Tail:
             if changed_at_s != row.changed_at_s:
                 first_seen_s = now_s
             self._first_seen[row.uuid] = row.changed_at_s, first_seen_s
-            if first_seen_s + _SETTLED_S > self._looked_at_s:
+            if first_seen_s + _SETTLED_S > self._refreshed_at_s:
                 changed_rows.append(row)
             # A writer whose clock is fast must not make those of the others look old.
             self._latest_s = max(self._latest_s, min(row.changed_at_s, now_s))
         is_over = now_s > self._latest_s + self._overlap_s
         self.since_s = self._latest_s + 1 if is_over else self._latest_s - self._overlap_s
-        self._looked_at_s = now_s
+        self._refreshed_at_s = now_s
         return changed_rows

@@ -15,8 +15,8 @@ from scheduler_worker.operations import (
     hosts,
     policies,
     records,
-    rehearsals,
     reservations,
+    simulations,
     tuned_hosts,
     tuning,
     units,
@@ -38,7 +38,7 @@ _RESOURCES = (
     tuned_hosts,
     balancing,
     workers,
-    rehearsals,
+    simulations,
     audit,
     records,
 )

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.errors import Disabled, NotFound, RequestError
-from scheduler_worker.model.decisions import FilterStep, RankedHost
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.decision_history import (
     DecisionFacts,
     DecisionId,
     KeptDecision,
     Result,
     Waits,
 )
+from scheduler_worker.model.decisions import FilterStep, RankedHost
 from scheduler_worker.operations.operation import (
     Call,
     Moment,

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.model.rehearsals import RecordsPage
+from scheduler_worker.model.simulations import RecordsPage
 from scheduler_worker.operations.operation import Call, operation
 
 

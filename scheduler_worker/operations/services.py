@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from scheduler_worker.model.host_records import HostReport
     from scheduler_worker.model.policies import ClusterPolicy
-    from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
+    from scheduler_worker.model.simulations import Asked, SimulationRecord
     from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler_worker.service.placement.scheduler import Scheduler
     from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-    from scheduler_worker.service.simulation.records import RehearsalRecords
+    from scheduler_worker.service.simulation.records import SimulationRecords
     from scheduler_worker.service.state.replica import Fleet
     from scheduler_worker.service.tuning.policies import TuningPolicies
     from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
@@ -44,15 +44,15 @@ class OneWorker(Protocol):
         """Undo :meth:`drain`."""
 
 
-class RehearsalRunner(Protocol):
-    """Starts simulations and ends them; see :mod:`scheduler_worker.api_process.rehearsals`."""
+class SimulationRunner(Protocol):
+    """Starts simulations and ends them; see :mod:`scheduler_worker.api_process.simulations`."""
 
     @property
-    def records(self) -> RehearsalRecords: ...
+    def records(self) -> SimulationRecords: ...
 
     def begin(
         self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> RehearsalRecord: ...
+    ) -> SimulationRecord: ...
 
     def end(self, id: str, user: str) -> None: ...
 
@@ -61,7 +61,7 @@ class StoreUseCases(NamedTuple):
     """The services of an API process, which has the SQL store."""
 
     administration: PolicyAdministration
-    rehearsals: RehearsalRunner
+    simulations: SimulationRunner
     problems: Callable[[], Mapping[str, Sequence[str]]]
     """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
 

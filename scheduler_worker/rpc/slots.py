@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from scheduler_worker.waiters import Waiter
 
@@ -18,16 +19,19 @@ STUCK_S = 300.0
 """Work that takes longer counts as stuck, unless its owner configures longer waits."""
 
 
+TaskCoroutine = Coroutine[Waiter, None, None]
+
+
 class Task:
-    """A coroutine that slots run."""
+    """A coroutine function that slots call, and then its coroutine."""
 
-    __slots__ = ("_guard", "begun_s", "coroutine", "is_cancelled")
+    __slots__ = ("_guard", "begin", "begun_s", "coroutine", "is_cancelled")
 
-    def __init__(
-        self, coroutine: Coroutine[Waiter, None, None], guard: threading.Condition
-    ) -> None:
-        self.coroutine = coroutine
-        self.begun_s: float | None = None
+    def __init__(self, begin: Callable[[], TaskCoroutine], guard: threading.Condition) -> None:
+        self.begin = begin
+        self.coroutine: TaskCoroutine | None = None
+        """Made when it begins: one that never begins would complain when it is dropped."""
+        self.begun_s = 0.0
         """Of the monotonic clock."""
         self.is_cancelled = False
         self._guard = guard
@@ -35,9 +39,7 @@ class Task:
     def cancel(self) -> bool:
         """Whether it has not begun, and never will."""
         with self._guard:
-            if self.begun_s is None and not self.is_cancelled:
-                self.is_cancelled = True
-                self.coroutine.close()
+            self.is_cancelled |= self.coroutine is None
             return self.is_cancelled
 
 
@@ -70,12 +72,11 @@ class Slots:
         self._unfinished: dict[Task, None] = {}
         """Tasks that have begun, the oldest first."""
 
-    def submit(self, coroutine: Coroutine[Waiter, None, None]) -> Task:
+    def submit(self, function: Callable[..., TaskCoroutine], /, *args: Any) -> Task:
         """Run it as soon as a slot is free. Raises RuntimeError after :meth:`shutdown`."""
-        task = Task(coroutine, self._changed)
+        task = Task(partial(function, *args), self._changed)
         with self._changed:
             if self._closed:
-                coroutine.close()
                 raise RuntimeError("the slots are closed")
             self._put(task)
         return task
@@ -107,7 +108,7 @@ class Slots:
         with contextlib.suppress(
             StopIteration, RuntimeError
         ):  # another thread may change it meanwhile
-            age_s = time.monotonic() - (next(iter(self._unfinished)).begun_s or 0.0)
+            age_s = time.monotonic() - next(iter(self._unfinished)).begun_s
             if age_s > self._stuck_after_s:
                 return f"has worked on a request for {age_s:.0f} s"
         return None
@@ -151,6 +152,7 @@ class Slots:
     def _run(self) -> None:
         while (task := self._next()) is not None:
             try:
+                assert task.coroutine is not None  # noqa: S101
                 waiter = task.coroutine.send(None)
             except StopIteration:
                 pass
@@ -172,8 +174,8 @@ class Slots:
                     task = self._queue.popleft()
                     if task.is_cancelled:
                         continue
-                    if task.begun_s is None:
-                        task.begun_s = time.monotonic()
+                    if task.coroutine is None:
+                        task.coroutine, task.begun_s = task.begin(), time.monotonic()
                         self._unfinished[task] = None
                     return task
                 if self._closed:

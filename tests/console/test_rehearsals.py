@@ -1,4 +1,4 @@
-"""Rehearsals: begun on their page, before a policy is attached, and of a draft."""
+"""Simulations: begun on their page, before a policy is attached, and of a draft."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
+from scheduler_worker.model.simulations import Asked, SimulationRecord
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 
@@ -60,10 +60,10 @@ def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, con
     page = console.entered("/policies")
     page.get_by_label("Policy of east").select_option("power_saving")
     page.get_by_role("button", name="Rehearse first for east").click()
-    expect(page.get_by_role("heading", name="Rehearsals")).to_be_visible()
+    expect(page.get_by_role("heading", name="Simulations")).to_be_visible()
     expect(page.get_by_label("Cluster")).to_have_value("east")
     page.get_by_role("button", name="Rehearse").click()
-    expect(page.get_by_role("heading", name="Rehearsal", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Simulation", exact=True)).to_be_visible()
     expect(page.locator("main")).to_contain_text("under the policy power_saving")
     expect(page.locator("#rehearsal-result")).to_contain_text("Of 5 decisions")
     attached = {each.cluster: each.policy_id for each in decided.administration.attachments.all()}
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said(decided, console):
     )
     page.get_by_role("button", name="Remove this result").click()
     expect(page.locator("main")).to_contain_text("It was removed.")
-    page.get_by_role("link", name="Rehearsals").first.click()
+    page.get_by_role("link", name="Simulations").first.click()
     expect(page.locator("main")).to_contain_text("There is none.")
 
 
@@ -109,7 +109,7 @@ def test_one_that_runs_shows_how_far_it_is_and_can_be_cancelled(decided, console
 def records_with(records, **fields):
     """The record of a rehearsal that another process runs."""
     asked, now_s = Asked(since_s=0.0, until_s=1.0), records.now_s()
-    record = RehearsalRecord(id="elsewhere", user="anna", begun_at_s=now_s, asked=asked, **fields)
+    record = SimulationRecord(id="elsewhere", user="anna", begun_at_s=now_s, asked=asked, **fields)
     records.add(record)
     return record
 

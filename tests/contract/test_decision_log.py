@@ -16,7 +16,7 @@ from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.model.kept_decisions import Position
+from scheduler_worker.model.decision_history import Position
 from tests.support.clock import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -69,12 +69,12 @@ class TestLock:
         first = state.commit(grant, [put("a")], keep_at=grant.changes.version)
         assert first.kept
         assert state.commit(grant, [put("a")], keep_at=grant.changes.version)[:2] == first[:2]
-        again = msgspec.structs.replace(grant, turn=1)
+        again = msgspec.structs.replace(grant, commits=1)
         second = state.commit(again, [put("b")])
         assert (second.before, second.kept) == (first.version, False)
         assert acquire(state).token > grant.token
         with pytest.raises(StaleFencingToken):
-            state.commit(msgspec.structs.replace(grant, turn=2), [put("c")])
+            state.commit(msgspec.structs.replace(grant, commits=2), [put("c")])
 
     def test_a_lease_is_not_kept_after_a_missed_change(self, state):
         grant = acquire(state)

@@ -188,9 +188,9 @@ def test_the_census_has_live_rows_and_counts_instances(cloud, open_source):
     cloud.boot(None)
     source = open_source()
     source.outline()
-    census = source.census(cell_of(cloud))
-    assert {row.host for row in census.nodes} == {"a", "b"}
-    assert census.instances == {"a": 3}
+    listing = source.listing(cell_of(cloud))
+    assert {row.host for row in listing.nodes} == {"a", "b"}
+    assert listing.instances == {"a": 3}
     assert source.read(cell_of(cloud), ["gone"]) == []
 
 
@@ -218,7 +218,7 @@ def test_a_template_is_filled_from_the_local_connection(cloud, open_source):
     cloud.change_mapping("cell1", database_connection=template)
     cloud.add_hosts("a")
     source.outline()
-    assert [row.host for row in source.census(cell_of(cloud)).nodes] == ["a"]
+    assert [row.host for row in source.listing(cell_of(cloud)).nodes] == ["a"]
 
 
 def test_an_account_can_read_and_nothing_is_written(cloud, open_source):
@@ -239,11 +239,11 @@ def test_a_cell_that_cannot_be_reached_fails_alone(cloud, open_source):
     cloud.add_mapping("nonsense", "{scheme}://{username}@host/x")
     source.outline()
     with pytest.raises(SourceUnavailable) as caught:
-        source.census(cell_of(cloud, "away"))
+        source.listing(cell_of(cloud, "away"))
     assert "pw" not in str(caught.value)
     with pytest.raises(SourceUnavailable, match=r"\[database\] connection, which fills it"):
-        source.census(cell_of(cloud, "nonsense"))
-    assert len(source.census(cell_of(cloud)).nodes) == 1
+        source.listing(cell_of(cloud, "nonsense"))
+    assert len(source.listing(cell_of(cloud)).nodes) == 1
     found = dict(source.check())
     assert found["the database of cell cell1"] is None
     assert found["the database of cell away"]

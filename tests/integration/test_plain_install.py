@@ -22,7 +22,7 @@ from scheduler_worker.cli.manage import Manage
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.policies import create_policy, remove_policy
-from scheduler_worker.operations.rehearsals import begin_rehearsal
+from scheduler_worker.operations.simulations import begin_rehearsal
 from scheduler_worker.operations.units import list_units
 from tests.support import commands
 from tests.support.archives import ROOT, build, checkout

@@ -1,4 +1,4 @@
-"""Rehearsals over REST, each in a real process, of an API with a worker inside."""
+"""Simulations over REST, each in a real process, of an API with a worker inside."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from scheduler_worker import api_process
 from scheduler_worker.api_process import ApiProcess
-from scheduler_worker.api_process.rehearsals import Rehearsals
+from scheduler_worker.api_process.simulations import Simulations
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
-from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
+from scheduler_worker.model.simulations import Asked, SimulationRecord
 from tests.support.consoles import configured, fill
 from tests.support.patience import eventually
 from tests.support.services import request
@@ -46,20 +46,20 @@ def api(tmp_path) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def rehearsals(api) -> Rehearsals:
+def rehearsals(api) -> Simulations:
     return api._rehearsals
 
 
 @pytest.fixture
-def begin(rehearsals) -> Callable[..., RehearsalRecord]:
-    def begun(policy: ClusterPolicy | None = None, **asked: Any) -> RehearsalRecord:
+def begin(rehearsals) -> Callable[..., SimulationRecord]:
+    def begun(policy: ClusterPolicy | None = None, **asked: Any) -> SimulationRecord:
         until_s = datetime.now(UTC).timestamp() + 60
         return rehearsals.begin(Asked(since_s=0.0, until_s=until_s, **asked), policy, (), "anna")
 
     return begun
 
 
-def ended(rehearsals: Rehearsals, record: RehearsalRecord) -> Any:
+def ended(rehearsals: Simulations, record: SimulationRecord) -> Any:
     """The record and the summary once there is nothing more to come."""
 
     def has_ended() -> bool:

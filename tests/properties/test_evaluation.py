@@ -38,7 +38,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.scales import NormalizedScale, RankScale
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
-from scheduler_worker.scheduling.weighers import figures
+from scheduler_worker.scheduling.weighers import resources
 from tests.support.hosts import aggregate, host_record, request_spec
 from tests.support.units import made, pipeline_of
 
@@ -59,13 +59,13 @@ FILTERS = (
     JsonFilter,
 )
 WEIGHERS = (
-    figures.RAMWeigher,
-    figures.CPUWeigher,
-    figures.DiskWeigher,
-    figures.IoOpsWeigher,
-    figures.NumInstancesWeigher,
-    figures.HypervisorVersionWeigher,
-    figures.BuildFailureWeigher,
+    resources.RAMWeigher,
+    resources.CPUWeigher,
+    resources.DiskWeigher,
+    resources.IoOpsWeigher,
+    resources.NumInstancesWeigher,
+    resources.HypervisorVersionWeigher,
+    resources.BuildFailureWeigher,
 )
 MEMBERS = tuple(f"i{number}" for number in range(12))
 SPECS = tuple(
@@ -301,7 +301,7 @@ def test_requests_of_different_server_groups_share_an_evaluation():
 @pytest.mark.parametrize(
     ("unit", "name", "wrong"),
     [
-        (figures.RAMWeigher, "reads_use", False),
+        (resources.RAMWeigher, "reads_use", False),
         (RamFilter, "reads_use", False),
         (ComputeCapabilitiesFilter, "reads", lambda self, spec: ()),
         (ComputeFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),

@@ -114,9 +114,9 @@ class Locks:
         self._now_s = event.time_s
         grant: LockGrant = event.facts["grant"]
         written: Written = event.facts["written"]
-        if event.facts["is_repeated"] and (grant.owner, grant.turn) not in self._commits:
+        if event.facts["is_repeated"] and (grant.owner, grant.commits) not in self._commits:
             return False  # it was made before the store lost data, and is there still
-        first = self._commits.setdefault((grant.owner, grant.turn), written)
+        first = self._commits.setdefault((grant.owner, grant.commits), written)
         if first is not written:
             if first != written:
                 self._blame(f"a repeated commit of {event.who} to {grant.scope} was a new one")
@@ -132,7 +132,7 @@ class Locks:
 
     def _refused(self, event: Event) -> None:
         grant: LockGrant = event.facts["grant"]
-        if (grant.owner, grant.turn) in self._commits:
+        if (grant.owner, grant.commits) in self._commits:
             self._blame(
                 f"a commit of {event.who} to {grant.scope} was refused though it had been made"
             )

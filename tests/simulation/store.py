@@ -179,7 +179,7 @@ class Store:
         self.history.add(
             run.who,
             "commits",
-            turn=grant.turn or None,
+            turn=grant.commits or None,
             written=engine._written(answer)._replace(kept=kept == b"1"),
             is_repeated=run.is_repeated or None,
             changed=self.changed(run.scope),

@@ -156,7 +156,7 @@ def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_ou
     real = RedisState.commit
 
     def commit(self, grant, transactions, *, keep_at=None):
-        first = msgspec.structs.replace(grant, turn=0)
+        first = msgspec.structs.replace(grant, commits=0)
         return real(self, first, transactions, keep_at=keep_at)
 
     broken(RedisState, "commit", commit)
@@ -299,7 +299,7 @@ def test_waits_that_a_stop_does_not_end(broken, found_out):
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
     late = "attempt.caller_deadline_s <= ready_s"
     rebuilt(ClusterQueue, "_decide_all", f"queued.deadline_s <= now_s or {late}", "False")
-    rebuilt(ClusterQueue, "_split_late", f"each.queued.{late}", "False")
+    rebuilt(ClusterQueue, "_split_late", f"request.queued.{late}", "False")
     assert found_out("after its caller had gone", decides_slowly, seed=17)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
-from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions

@@ -10,9 +10,9 @@ from typing import Any
 from scheduler_worker.errors import SourceUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.feed import (
-    Census,
     ChangedRow,
     HostReading,
+    Listing,
     Outline,
     Part,
     RecentChanges,
@@ -98,10 +98,10 @@ class MemorySource:
         }
         return ServiceStates(self._clock.time_s(), found)
 
-    def census(self, part_id: str) -> Census:
-        self._ask("census", part_id)
+    def listing(self, part_id: str) -> Listing:
+        self._ask("listing", part_id)
         counts = Counter(host for host, _ in self.instances.values() if host)
-        return Census(self._clock.time_s(), self._nodes(part_id, 0.0), counts)
+        return Listing(self._clock.time_s(), self._nodes(part_id, 0.0), counts)
 
     def changes(
         self, part_id: str, *, nodes_since_s: float, instances_since_s: float
@@ -166,7 +166,7 @@ class HangingOutline(SameThread):
         return Future() if self.hangs and is_outline else super().submit(work, *args, **kwargs)
 
 
-def freshness(
+def barrier(
     world: World, fed: Feeder, *, ready_timeout_s: float = 0.0, look_timeout_s: float = 0.0
 ) -> RefreshBarrier:
     """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""

@@ -16,8 +16,8 @@ from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, Clus
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
-from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.simulations import Asked, SimulationRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.operation import Operation
@@ -27,7 +27,7 @@ from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.simulation.records import RehearsalRecords
+from scheduler_worker.service.simulation.records import SimulationRecords
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
 from tests.support.services import Answer, World, host
@@ -111,13 +111,13 @@ class FakeRehearsals:
     """Stores what begins and what ends; nothing is decided again."""
 
     def __init__(self, world: World) -> None:
-        self.records = RehearsalRecords(world.fleet.store)
+        self.records = SimulationRecords(world.fleet.store)
         self.tried: list[tuple[ClusterPolicy | None, Sequence[HostReport]]] = []
 
     def begin(
         self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> RehearsalRecord:
-        record = RehearsalRecord(
+    ) -> SimulationRecord:
+        record = SimulationRecord(
             id=f"r{len(self.tried)}", user=user, begun_at_s=self.records.now_s(), asked=asked
         )
         self.tried.append((policy, added))
@@ -165,12 +165,12 @@ class Rest:
             compile_on_trial=pipelines.compile,
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
-        self.rehearsals = FakeRehearsals(self.world)
+        self.simulations = FakeRehearsals(self.world)
         self.problems: dict[str, list[str]] = {}
         """Of what an API process needs."""
         self.services = services._replace(
             clusters=self.administration.attachments.clusters,
-            store=StoreUseCases(self.administration, self.rehearsals, lambda: self.problems),
+            store=StoreUseCases(self.administration, self.simulations, lambda: self.problems),
         )
         limits = {"console_idle_timeout_s": IDLE_S, "console_session_ttl_s": TTL_S}
         self.parts = Api(
@@ -223,6 +223,6 @@ class Rest:
             self.world.reserved(),
             self.tuning.texts(),
             [self.balancing.mode(each) for each in self.balancing.clusters()],
-            self.rehearsals.records.all(),
+            self.simulations.records.all(),
             [each for each in self.store.audit() if each.result == "done"],
         )

@@ -29,7 +29,7 @@ from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
-from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
+from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -123,13 +123,13 @@ class World:
 
     def feed(
         self,
-        freshness: RefreshBarrier | None = None,
+        barrier: RefreshBarrier | None = None,
         observer: Observer | None = None,
         verifying: VerifyingPorts | None = None,
     ) -> None:
         """From now on decide by a scheduler whose hosts come from a feed."""
         self.scheduler = self._scheduler(
-            freshness=freshness, verifying=verifying, observer=observer or self.observed
+            barrier=barrier, verifying=verifying, observer=observer or self.observed
         )
 
     def _scheduler(self, **ports: Any) -> Scheduler:

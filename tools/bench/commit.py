@@ -202,7 +202,7 @@ class Load:
                 ended.set()
 
         for each in some:
-            self._slots.submit(ending(each))
+            self._slots.submit(ending, each)
         while not ended.wait(LOOK_S):
             self._slots.ensure_progress()
         for error in errors:

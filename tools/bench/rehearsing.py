@@ -14,10 +14,9 @@ from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.decision_log import Bounds
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.observer import Observer
-from scheduler_worker.rehearsal import rehearse
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
@@ -26,6 +25,7 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.deciding import Tried
 from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.simulation import rehearse
 
 FOR_EVER_S = 1e9
 MOST = 15
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> list[dict]:
     rows = [_row(hosts, arguments.decisions) for hosts in arguments.hosts]
-    show("Rehearsal (default filters; s)", rows)
+    show("Simulation (default filters; s)", rows)
     return rows
 
 

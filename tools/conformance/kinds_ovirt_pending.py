@@ -10,7 +10,7 @@ import msgspec
 from conformance import ovirt
 from conformance.reading import Malformed
 from scheduler_worker.model.claims import Resources, reservation_id
-from scheduler_worker.scheduling.ovirt import figures
+from scheduler_worker.scheduling.ovirt import host_metrics
 
 _AMOUNTS = {"mem": "memory_mb", "cpu": "vcpus"}
 
@@ -81,7 +81,7 @@ def _figure(pending: _Pending, key: str, name: str) -> Any:
         raise Malformed(f"{key}: no host {name}")
     if key == "vms_on":
         return sorted(hosts.instances_of(name))
-    columns = {"mem_on": figures.pending_mb, "cpu_on": figures.pending_vcpus}
+    columns = {"mem_on": host_metrics.pending_mb, "cpu_on": host_metrics.pending_vcpus}
     if key not in columns:
         raise Malformed(f"{key} is no figure of pending resources")
     return columns[key](hosts)[row]

@@ -37,9 +37,9 @@ from scheduler_worker.backends.nova.urls import filled
 from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.feed import (
-    Census,
     ChangedRow,
     HostReading,
+    Listing,
     Outline,
     Part,
     RecentChanges,
@@ -101,14 +101,14 @@ class NovaDatabases:
         }
         return ServiceStates(seconds(rows[0].now) if rows else 0.0, states)
 
-    def census(self, part_id: str) -> Census:
+    def listing(self, part_id: str) -> Listing:
         on_hosts = and_(instances.c.deleted == 0, instances.c.host.is_not(None))
         counts = select(instances.c.host, func.count()).where(on_hosts).group_by(instances.c.host)
         with self._cell(part_id).reading() as reader:
             now_s = reader.now_s()
             nodes = _changed(reader, _nodes())
             counted = {row[0]: row[1] for row in reader.rows(counts)}
-        return Census(now_s, nodes, counted)
+        return Listing(now_s, nodes, counted)
 
     def changes(
         self, part_id: str, *, nodes_since_s: float, instances_since_s: float

@@ -1,8 +1,8 @@
 """The log of decisions in Redis: for each scope a stream, with the details in a hash beside it.
 
-``append.lua`` writes, ``details.lua`` reads details; positions are the stream's ids. Details are
-compressed in groups that are written together. They are much alike, and take a fifth of
-what each would take alone, of memory and of time.
+``append.lua`` writes, ``details.lua`` reads details; positions are the stream's ids.
+DecisionDetails are compressed in groups that are written together. They are much alike, and take a
+fifth of what each would take alone, of memory and of time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scheduler_worker.backends.redis.engine import MEMO_MS
 from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.model.kept_decisions import Position
+from scheduler_worker.model.decision_history import Position
 
 _APPEND, _DETAILS = "append", "details"
 _GROUP = 32

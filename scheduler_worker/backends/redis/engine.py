@@ -130,7 +130,7 @@ class RedisState:
     ) -> Written:
         token, keep = grant.token, "" if keep_at is None else keep_at
         args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
-        memo = f"commit:{grant.owner}:{grant.turn}"
+        memo = f"commit:{grant.owner}:{grant.commits}"
         answer = self._run("commit", grant.scope, args, memo=memo).value
         if answer is None:
             raise StaleFencingToken(
@@ -157,7 +157,7 @@ class RedisState:
                 args = (owner, _micro(max(left_s, 0.0)), *_known(seen))
                 answer = self._run("watch", scope, args)
                 changed, until_us = answer.value
-                if changed or answer.life != _life(seen):
+                if changed or answer.run_id != _life(seen):
                     return True
                 if left_s <= 0:
                     return False
@@ -225,18 +225,18 @@ class RedisState:
             return int(reply[0]) / MICRO
         number, changes = reply
         token = FencingToken(int(number), changes[0][2].decode())
-        return token, self._changes_in(scope, seen, ScriptReply(changes, answer.life), asked_s)
+        return token, self._changes_in(scope, seen, ScriptReply(changes, answer.run_id), asked_s)
 
     def _changes_in(self, scope: str, seen: Seen, answer: ScriptReply, asked_s: float) -> Changes:
         """Unpack the changes in the reply to a question that was asked at ``asked_s``."""
         head, *rest = answer.value
         self._pace.update(scope, int(head[1]), int(head[5]), asked_s)
-        epoch = f"{head[2].decode()}.{answer.life}"
+        epoch = f"{head[2].decode()}.{answer.run_id}"
         _log_loss(scope, _known(seen).epoch, head)
         if not rest:
             return self._in_pages(scope, Seen(epoch, int(head[0])))
         (keys, values), reset = rest, bool(head[3])
-        if not reset and answer.life != _life(seen):
+        if not reset and answer.run_id != _life(seen):
             return self.changes(scope, Seen())
         return Changes(
             epoch=epoch,
@@ -336,7 +336,7 @@ def _log_loss(scope: str, known_epoch: str, head: Sequence[Any]) -> None:
 
 
 def _life(seen: Seen) -> str:
-    """The second half of a caller's epoch: the life of the server."""
+    """The second half of a caller's epoch: the run_id of the server."""
     return seen.epoch.partition(".")[2]
 
 

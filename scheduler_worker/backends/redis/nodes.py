@@ -68,12 +68,13 @@ class Script:
 class ScriptReply(NamedTuple):
     """A script's reply.
 
-    ``life`` identifies the server process and its replication history. A server with another value
-    may lack the last writes of the one before. It is empty where the account may not run INFO.
+    ``run_id`` identifies the server process and its replication history. A server with another
+    value may lack the last writes of the one before. It is empty where the account may not run
+    INFO.
     """
 
     value: Any
-    life: str
+    run_id: str
 
 
 class RedisNode:
@@ -108,7 +109,7 @@ class RedisNode:
             value = connection.ask("EVAL", script.text, len(keys), *keys, *args)
         if wait_replicas and value is not None:
             self._wait_for_replicas(connection, wait_replicas)
-        return ScriptReply(value, connection.life)
+        return ScriptReply(value, connection.run_id)
 
     def wait(self, key: str, timeout_s: float) -> None:
         """Block until an element is pushed to the list, or the timeout. Raises RedisError.
@@ -279,10 +280,10 @@ class _Connection:
             raise
 
     @property
-    def life(self) -> str:
-        """The life of the server that replied last; see :class:`ScriptReply`."""
-        life: str = self._connection.life
-        return life
+    def run_id(self) -> str:
+        """The run_id of the server that replied last; see :class:`ScriptReply`."""
+        run_id: str = self._connection.run_id
+        return run_id
 
     def ask(self, *words: Any) -> Any:
         """Send a command and return the reply; reconnect first if the connection was lost."""
@@ -334,11 +335,11 @@ def parsed_info(text: bytes) -> dict[str, str]:
 
 def _handshake(connection: Any) -> None:
     """Complete a connection's handshake, and read the server's run id from INFO."""
-    connection.life = ""
+    connection.run_id = ""
     connection.on_connect()
     connection.send_command("INFO")
     try:
         info = parsed_info(connection.read_response())
     except exceptions.ResponseError:
         return  # the account may not run INFO: lost writes then go unnoticed, see advice.py
-    connection.life = "".join(info.get(name, "")[:12] for name in ("run_id", "master_replid"))
+    connection.run_id = "".join(info.get(name, "")[:12] for name in ("run_id", "master_replid"))

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.cli.bind import FleetCommand
-from scheduler_worker.model.kept_decisions import RESULTS, DecisionId
+from scheduler_worker.model.decision_history import RESULTS, DecisionId
 from scheduler_worker.operations.decisions import DecisionOutline, DecisionsQuery, list_decisions
 
 if TYPE_CHECKING:

@@ -205,7 +205,7 @@ class MessageHandler:
             execution = self._executions[work.id] = Execution(self._extra_consumers)
             self._start_heartbeats(work, execution)
         execution.unpark()
-        execution.task = self._slots.submit(self._handle(work, execution.taken_s))
+        execution.task = self._slots.submit(self._handle, work, execution.taken_s)
         self._slot_watch.submitted()
 
     def _is_admitted(self, work: Work) -> bool:

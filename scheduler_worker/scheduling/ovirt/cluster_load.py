@@ -10,7 +10,7 @@ from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, VmLoad
 from scheduler_worker.model.host_records import state_of
 from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.virt import RunningVm
-from scheduler_worker.scheduling.ovirt import figures
+from scheduler_worker.scheduling.ovirt import host_metrics
 
 
 def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
@@ -20,12 +20,12 @@ def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
     there and marked as not settled. A VM with CPUs of its own counts as pinned.
     """
     columns = {
-        "load": figures.shared_load(hosts),
-        "shared_cpus": figures.shared_cpus(hosts),
-        "free_mb": figures.schedulable_mb(hosts),
-        "num_vms": figures.reported_vms(hosts),
-        "shared_vcpus": figures.running_shared_vcpus(hosts),
-        "pending": figures.pending_vcpus(hosts) + figures.pending_vms(hosts),
+        "load": host_metrics.shared_load(hosts),
+        "shared_cpus": host_metrics.shared_cpus(hosts),
+        "free_mb": host_metrics.schedulable_mb(hosts),
+        "num_vms": host_metrics.reported_vms(hosts),
+        "shared_vcpus": host_metrics.running_shared_vcpus(hosts),
+        "pending": host_metrics.pending_vcpus(hosts) + host_metrics.pending_vms(hosts),
     }
     return ClusterLoad(
         hosts=tuple(
@@ -36,7 +36,7 @@ def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
 
 
 def _host(state: HostState, numbers: Mapping[str, float], down_after_s: float) -> HostLoad:
-    virt = figures.facts_of(state)
+    virt = host_metrics.facts_of(state)
     load = float(numbers["load"])
     return HostLoad(
         name=state.host,

@@ -13,7 +13,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import HostNetwork, Nic
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.facts import FactFilter
-from scheduler_worker.scheduling.ovirt import figures
+from scheduler_worker.scheduling.ovirt import host_metrics
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.wording import listed
 
@@ -45,7 +45,7 @@ class EmulatedMachineFilter(FactFilter):
         return spec.machine.machine_type or spec.image_properties.get("hw_machine_type")
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        known = figures.facts_of(host).emulated_machines
+        known = host_metrics.facts_of(host).emulated_machines
         if asked in known:
             return None
         return f"cannot emulate {asked}; known are {listed(list(known)) or 'none'}"
@@ -64,7 +64,7 @@ class HostHooksFilter(FactFilter):
         return spec.machine.sap_agent and SAP_HOOK
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        return None if asked in figures.facts_of(host).hooks else f"lacks the hook {SAP_HOOK}"
+        return None if asked in host_metrics.facts_of(host).hooks else f"lacks the hook {SAP_HOOK}"
 
 
 class CompatibilityVersionFilter(FactFilter):
@@ -81,7 +81,7 @@ class CompatibilityVersionFilter(FactFilter):
         return spec.machine.compatibility_version
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        if asked in figures.facts_of(host).compatibility_versions:
+        if asked in host_metrics.facts_of(host).compatibility_versions:
             return None
         return f"does not support compatibility version {asked}"
 
@@ -100,7 +100,7 @@ class LeasesReadyFilter(FactFilter):
         return frozenset(spec.machine.lease_domains)
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        missing = sorted(asked - set(figures.facts_of(host).storage_domains))
+        missing = sorted(asked - set(host_metrics.facts_of(host).storage_domains))
         return f"has not acquired storage domain {listed(missing)}" if missing else None
 
 
@@ -133,7 +133,7 @@ class MediatedDevicesFilter(Filter):
 
 def _free_mediated_devices(host: HostState) -> Counter[str]:
     """Free instances by type, less the instances of pending VMs."""
-    free = Counter(dict(figures.facts_of(host).free_mediated_devices))
+    free = Counter(dict(host_metrics.facts_of(host).free_mediated_devices))
     free.subtract(dict(host.virt_use.mediated_devices))
     return free
 
@@ -161,7 +161,7 @@ class HostDeviceFilter(Filter):
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         vm = spec_obj.machine
-        is_ready = not vm.pci_devices or figures.facts_of(host_state).passthrough
+        is_ready = not vm.pci_devices or host_metrics.facts_of(host_state).passthrough
         is_its = host_state.host in vm.dedicated_hosts[:1]
         return is_its and is_ready and set(vm.host_devices) <= _free_devices(host_state)
 
@@ -174,7 +174,7 @@ class HostDeviceFilter(Filter):
 
 def _free_devices(host: HostState) -> set[str]:
     """Free devices, less the devices of pending VMs."""
-    return set(figures.facts_of(host).free_devices) - dict(host.virt_use.devices).keys()
+    return set(host_metrics.facts_of(host).free_devices) - dict(host.virt_use.devices).keys()
 
 
 class PinToHostFilter(Filter):
@@ -242,7 +242,7 @@ def _lacks(
     host: HostState, nics: Sequence[Nic], display: str | None, only_required: bool
 ) -> Iterator[str]:
     """What is missing of the host's networks."""
-    attached = figures.facts_of(host).networks
+    attached = host_metrics.facts_of(host).networks
     if attached is None:
         attached = tuple(HostNetwork(name=name, has_address=True) for name in host.record.networks)
     networks = {network.name: network for network in attached}

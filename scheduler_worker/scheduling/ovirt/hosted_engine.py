@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import HostedEngineHost, VirtHost
-from scheduler_worker.scheduling.ovirt import demand, figures
+from scheduler_worker.scheduling.ovirt import demand, host_metrics
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT, rounded
 from scheduler_worker.scheduling.ovirt.parameters import EngineSpares
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -25,7 +25,7 @@ def _part_of(virt: VirtHost) -> HostedEngineHost:
 
 
 def _scores(hosts: Hosts) -> Values:
-    return figures.of_facts(hosts, "engine score", lambda virt: _part_of(virt).score, "i8")
+    return host_metrics.of_facts(hosts, "engine score", lambda virt: _part_of(virt).score, "i8")
 
 
 class EngineHaFilter(Filter):
@@ -49,13 +49,13 @@ class EngineHaFilter(Filter):
         least = 0
         if there.any() and not spec.machine.global_maintenance:
             least = max(int(scores[there][0]) - _BETTER_BY, 0)
-        configured = figures.of_facts(
+        configured = host_metrics.of_facts(
             hosts, "engine configured", lambda virt: _part_of(virt).configured
         )
         return configured & (scores > least)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        part = _part_of(figures.facts_of(host_state))
+        part = _part_of(host_metrics.facts_of(host_state))
         if not part.configured:
             return "is not set up for the management VM"
         return f"its score for the management VM is {part.score}, which is too low"
@@ -105,13 +105,15 @@ class EngineSparesFilter(Filter):
         return int(self.parameters.HeSparesCount) > 0 and not spec.machine.hosted_engine
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        engine_mb = figures.of_facts(hosts, "engine VM", _engine_mb, "f8")
+        engine_mb = host_metrics.of_facts(hosts, "engine VM", _engine_mb, "f8")
         if not len(hosts) or not engine_mb.max():
             return np.ones(len(hosts), bool)
-        could = figures.of_facts(hosts, "engine spare", _could_be_spare) & (engine_mb == 0)
+        could = host_metrics.of_facts(hosts, "engine spare", _could_be_spare) & (engine_mb == 0)
         could &= hosts.taking_vms(self.parameters.service_down_time_s)
-        overhead = figures.of_facts(hosts, "overhead", lambda virt: virt.guest_overhead_mb, "f8")
-        room_mb = figures.schedulable_mb(hosts) - engine_mb.max() - overhead
+        overhead = host_metrics.of_facts(
+            hosts, "overhead", lambda virt: virt.guest_overhead_mb, "f8"
+        )
+        room_mb = host_metrics.schedulable_mb(hosts) - engine_mb.max() - overhead
         spare = could & (room_mb >= 0)
         beside = room_mb - spec.flavor.memory_mb - overhead >= 0
         if int(spare.sum()) > int(self.parameters.HeSparesCount):

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.host_attributes import attribute
-from scheduler_worker.scheduling.ovirt import demand, figures
+from scheduler_worker.scheduling.ovirt import demand, host_metrics
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
 _TSC_TOLERANCE = (250, 1_000_000)
@@ -118,15 +118,15 @@ class TscFrequencyFilter(SourceFilter):
         return near | np.isnan(frequency)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        frequency = figures.facts_of(host_state).tsc_frequency_hz
+        frequency = host_metrics.facts_of(host_state).tsc_frequency_hz
         return f"its time stamp counter has {frequency or 'an unknown number of'} Hz"
 
 
 def _tsc(hosts: Hosts) -> Values:
-    return figures.of_facts(
+    return host_metrics.of_facts(
         hosts,
         "tsc",
-        lambda virt: figures.NAN if virt.tsc_frequency_hz is None else virt.tsc_frequency_hz,
+        lambda virt: host_metrics.NAN if virt.tsc_frequency_hz is None else virt.tsc_frequency_hz,
         "f8",
     )
 
@@ -149,7 +149,7 @@ def system_of(text: str | None) -> System | None:
 
 def _systems(hosts: Hosts) -> Values:
     """A tuple with the system of each host, or None."""
-    return figures.of_facts(hosts, "os", lambda virt: (system_of(virt.os),), "O")
+    return host_metrics.of_facts(hosts, "os", lambda virt: (system_of(virt.os),), "O")
 
 
 def _is_no_older(own: System | None, its: System | None) -> bool:
@@ -174,7 +174,7 @@ class UpgradeFilter(SourceFilter):
         return np.fromiter((_is_no_older(*own, *its) for (own, its) in pairs), bool, pairs.size)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        system = figures.facts_of(host_state).os or "unknown"
+        system = host_metrics.facts_of(host_state).os or "unknown"
         return f"its system {system!r} is older than, or another than, that of the VM's host"
 
 

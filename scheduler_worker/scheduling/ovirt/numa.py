@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import HostNumaNode, VirtHost, VirtualNumaNode
-from scheduler_worker.scheduling.ovirt import demand, figures
+from scheduler_worker.scheduling.ovirt import demand, host_metrics
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
@@ -44,13 +44,13 @@ class NumaFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
-        fits = figures.of_facts(
+        fits = host_metrics.of_facts(
             hosts, ("numa", nodes, size_kb), lambda virt: _carries(virt, nodes, size_kb) is True
         )
         return fits | demand.is_there(hosts, spec)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        virt = figures.facts_of(host_state)
+        virt = host_metrics.facts_of(host_state)
         if not virt.numa_support:
             return "does not support NUMA"
         free = {node.index: _free_mb(node) for node in virt.numa_nodes}
@@ -160,7 +160,7 @@ class PinningWeight(Weigher):
             return np.full(len(hosts), BEST)
         nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
         cpus = frozenset(spec.machine.pinned_cpus)
-        fits = figures.of_facts(
+        fits = host_metrics.of_facts(
             hosts,
             ("pinning", nodes, size_kb, cpus),
             lambda virt: carries(nodes, virt.numa_nodes, size_kb, cpus) is True,
@@ -189,7 +189,7 @@ class OneNumaNodeWeight(Weigher):
         if spec.machine.numa_nodes:
             return np.full(len(hosts), BEST)
         memory_mb, vcpus = spec.flavor.memory_mb, spec.flavor.vcpus
-        fits = figures.of_facts(
+        fits = host_metrics.of_facts(
             hosts, ("one node", memory_mb, vcpus), lambda virt: _fits_one(virt, memory_mb, vcpus)
         )
         return np.where(fits, BEST, float(MAX_WEIGHT))

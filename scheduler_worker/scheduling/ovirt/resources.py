@@ -11,7 +11,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VirtHost
 from scheduler_worker.scheduling.filters.facts import FactFilter
-from scheduler_worker.scheduling.ovirt import demand, figures, formulas
+from scheduler_worker.scheduling.ovirt import demand, formulas, host_metrics
 from scheduler_worker.scheduling.ovirt.parameters import Overload, Swap
 from scheduler_worker.scheduling.plugin import Filter, only
 from scheduler_worker.wording import listed
@@ -41,13 +41,13 @@ class MemoryFilter(Filter):
         return demand.real_mb(spec), demand.total_mb(spec), pages, spec.machine.run_on
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        free, pages = figures.free_mb(hosts), _new_pages_mb(hosts, spec)
-        swap = np.nan_to_num(figures.swap_free_mb(hosts), nan=0.0)
+        free, pages = host_metrics.free_mb(hosts), _new_pages_mb(hosts, spec)
+        swap = np.nan_to_num(host_metrics.swap_free_mb(hosts), nan=0.0)
         fits = formulas.fits_physically(
-            free, figures.pending_real_mb(hosts), swap, pages, demand.real_mb(spec)
+            free, host_metrics.pending_real_mb(hosts), swap, pages, demand.real_mb(spec)
         )
         fits &= formulas.fits_overcommitted(
-            figures.schedulable_mb(hosts), pages, demand.total_mb(spec)
+            host_metrics.schedulable_mb(hosts), pages, demand.total_mb(spec)
         )
         return fits if spec.machine.run_on is None else fits | demand.is_there(hosts, spec)
 
@@ -56,17 +56,17 @@ class MemoryFilter(Filter):
             return True
         if demand.hugepage_kb(spec_obj):
             return bool(self.passes(only(host_state), spec_obj)[0])
-        free = figures.free_mb_of(host_state.record)
+        free = host_metrics.free_mb_of(host_state.record)
         if free is None:
             return False
-        available = free - figures.pending_real_mb_of(host_state)
-        swap = figures.facts_of(host_state).swap_free_mb or 0
+        available = free - host_metrics.pending_real_mb_of(host_state)
+        swap = host_metrics.facts_of(host_state).swap_free_mb or 0
         fits = available >= 0 and available + swap >= demand.real_mb(spec_obj)
-        return fits and demand.total_mb(spec_obj) <= figures.schedulable_mb_of(host_state)
+        return fits and demand.total_mb(spec_obj) <= host_metrics.schedulable_mb_of(host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         host = only(host_state)
-        free, schedulable = figures.free_mb(host)[0], figures.schedulable_mb(host)[0]
+        free, schedulable = host_metrics.free_mb(host)[0], host_metrics.schedulable_mb(host)[0]
         if np.isnan(free):
             return "does not report its free memory"
         if schedulable < demand.total_mb(spec):
@@ -74,7 +74,7 @@ class MemoryFilter(Filter):
                 f"needs {demand.total_mb(spec)} MiB with overhead, "
                 f"{schedulable:.0f} MiB may still be scheduled"
             )
-        pending = figures.pending_real_mb(host)[0]
+        pending = host_metrics.pending_real_mb(host)[0]
         return (
             f"needs {demand.real_mb(spec)} MiB, {free:.0f} MiB are free "
             f"of which pending VMs take {pending:.0f}"
@@ -92,7 +92,7 @@ def _new_pages_mb(hosts: Hosts, spec: RequestSpec) -> Values | float:
 
 def free_pages(hosts: Hosts, size_kb: int) -> Values:
     """Free huge pages of a size, less the pages of pending VMs of that size; never negative."""
-    reported = figures.of_facts(
+    reported = host_metrics.of_facts(
         hosts, ("pages", size_kb), lambda virt: dict(virt.free_hugepages).get(size_kb, 0), "i8"
     )
     pending = np.fromiter((use.pages_of(size_kb) for use in hosts.virt_use), "i8", len(hosts))
@@ -147,15 +147,15 @@ class SwapFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         return formulas.swap_is_low(
-            figures.swap_total_mb(hosts),
-            figures.swap_free_mb(hosts),
-            figures.free_mb(hosts),
+            host_metrics.swap_total_mb(hosts),
+            host_metrics.swap_free_mb(hosts),
+            host_metrics.free_mb(hosts),
             hosts.total_usable_ram_mb,
             int(self.parameters.MaximumAllowedSwapUsage),
         )
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        virt = figures.facts_of(host_state)
+        virt = host_metrics.facts_of(host_state)
         return (
             f"{(virt.swap_total_mb or 0) - (virt.swap_free_mb or 0)} MiB are swapped out, "
             f"{virt.free_mb} MiB are free, "
@@ -182,8 +182,8 @@ class CpuFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         there, vcpus = demand.is_there(hosts, spec), spec.flavor.vcpus
-        largest = np.maximum(figures.largest_shared(hosts), _largest_pending(hosts))
-        free_cores = figures.cores(hosts) - _exclusive(hosts)
+        largest = np.maximum(host_metrics.largest_shared(hosts), _largest_pending(hosts))
+        free_cores = host_metrics.cores(hosts) - _exclusive(hosts)
         if demand.is_exclusive(spec):
             free_cores = free_cores - np.where(there, 0, vcpus)
         else:
@@ -192,14 +192,14 @@ class CpuFilter(Filter):
         return enough
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        virt, cores = figures.facts_of(host_state), figures.cores_of(host_state.record)
+        virt, cores = host_metrics.facts_of(host_state), host_metrics.cores_of(host_state.record)
         if virt.vms or host_state.exclusive_vcpus or demand.is_exclusive(spec_obj):
             return bool(self.passes(only(host_state), spec_obj)[0])
         return cores is not None and cores >= spec_obj.flavor.vcpus
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         host = only(host_state)
-        cores = figures.cores(host)[0]
+        cores = host_metrics.cores(host)[0]
         if np.isnan(cores):
             return "does not report its sockets, cores and threads"
         return (
@@ -210,7 +210,7 @@ class CpuFilter(Filter):
 
 def _exclusive(hosts: Hosts) -> Values:
     """CPUs that running and pending VMs have for themselves."""
-    cpus: Values = figures.exclusive_cpus(hosts) + hosts.exclusive_vcpus
+    cpus: Values = host_metrics.exclusive_cpus(hosts) + hosts.exclusive_vcpus
     return cpus
 
 
@@ -219,7 +219,7 @@ def _largest_pending(hosts: Hosts) -> Values:
 
     Without such VMs the largest pending one passed this filter by itself.
     """
-    return np.where(_exclusive(hosts) > 0, figures.pending_vcpus(hosts), 0)
+    return np.where(_exclusive(hosts) > 0, host_metrics.pending_vcpus(hosts), 0)
 
 
 class CpuOverloadFilter(Filter):
@@ -237,7 +237,7 @@ class CpuOverloadFilter(Filter):
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        load: Values = figures.load_percent(hosts)
+        load: Values = host_metrics.load_percent(hosts)
         busy = (load > int(self.parameters.HighUtilization)) & (self._ends_s(hosts) <= hosts.now_s)
         return ~busy & ~np.isnan(load)
 
@@ -252,7 +252,7 @@ class CpuOverloadFilter(Filter):
         return since_s + 60.0 * int(self.parameters.CpuOverCommitDurationMinutes)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        load = figures.load_percent(only(host_state))[0]
+        load = host_metrics.load_percent(only(host_state))[0]
         if np.isnan(load):
             return "does not report the use of its CPUs"
         age_s = host_state.now_s - _since_s(host_state)
@@ -288,7 +288,7 @@ class CpuLevelFilter(FactFilter):
         return frozenset(spec.machine.cpu_flags)
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        missing = asked - frozenset(figures.facts_of(host).cpu_flags)
+        missing = asked - frozenset(host_metrics.facts_of(host).cpu_flags)
         return f"its CPU lacks {listed(sorted(missing))}" if missing else None
 
 
@@ -314,7 +314,7 @@ class CpuTopologyFilter(FactFilter):
         return spec.machine.pinning, spec.machine.threads_per_core or 1
 
     def rejection(self, host: HostState, asked: Any) -> str | None:
-        virt, (pinning, threads) = figures.facts_of(host), asked
+        virt, (pinning, threads) = host_metrics.facts_of(host), asked
         if _suits(virt, threads, pinning == "resize_and_pin"):
             return None
         return (
@@ -358,7 +358,7 @@ class CpuPinningFilter(Filter):
         return np.fromiter(answers, bool, len(hosts)) | demand.is_there(hosts, spec)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        taken = sorted(figures.facts_of(host_state).exclusive_cpus)
+        taken = sorted(host_metrics.facts_of(host_state).exclusive_cpus)
         pinned = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
         return (
             f"cannot give CPUs {pinned}; VMs have {listed(list(map(str, taken))) or 'none'} alone"
@@ -366,7 +366,7 @@ class CpuPinningFilter(Filter):
 
 
 def _can_pin(host: HostState, spec: RequestSpec) -> bool:
-    vm, virt = spec.machine, figures.facts_of(host)
+    vm, virt = spec.machine, host_metrics.facts_of(host)
     taken, pending = virt.exclusive_cpus, host.virt_use
     online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
     if vm.pinning == "resize_and_pin":

@@ -13,7 +13,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
-from scheduler_worker.scheduling.ovirt import demand, figures, formulas
+from scheduler_worker.scheduling.ovirt import demand, formulas, host_metrics
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.ovirt.parameters import (
     CpuRatio,
@@ -57,13 +57,13 @@ class _CpuWeight(Weigher):
 
         ``elsewhere`` is false for the host that the VM runs on, which gets nothing more.
         """
-        load = figures.load_with_pending(of) + demand.load_percent(spec) * elsewhere
-        cpus, added = figures.shared_cpus(of), spec.flavor.vcpus * elsewhere
+        load = host_metrics.load_with_pending(of) + demand.load_percent(spec) * elsewhere
+        cpus, added = host_metrics.shared_cpus(of), spec.flavor.vcpus * elsewhere
         if demand.is_exclusive(spec):
             cpus = cpus - added
         if not self.most_vcpus:
             return load, cpus, None
-        running = figures.running_shared_vcpus(of) + figures.pending_vcpus(of)
+        running = host_metrics.running_shared_vcpus(of) + host_metrics.pending_vcpus(of)
         return load, cpus, running + added >= self.most_vcpus * cpus
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
@@ -112,7 +112,7 @@ class PackedCpuWeight(_CpuWeight):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         score = super().weigh_host(host_state, weight_properties)
         high = self.parameters.HighUtilization
-        return -score if high is None or score <= int(high) else figures.NAN
+        return -score if high is None or score <= int(high) else host_metrics.NAN
 
 
 class _MemoryWeight(Weigher):
@@ -127,13 +127,13 @@ class _MemoryWeight(Weigher):
         return demand.total_mb(spec), spec.machine.run_on
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        free = figures.schedulable_mb(hosts)
+        free = host_metrics.schedulable_mb(hosts)
         if spec.machine.run_on is None:
             return free
         return np.where(demand.is_there(hosts, spec), -free, free)
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        free = figures.schedulable_mb_of(host_state)
+        free = host_metrics.schedulable_mb_of(host_state)
         return -free if weight_properties.machine.run_on == host_state.host else free
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
@@ -200,12 +200,14 @@ class EvenGuestsWeight(Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         grace = int(self.parameters.SpmVmGrace)
-        counts: Values = figures.active_vms(hosts) + grace * figures.is_manager(hosts)
+        counts: Values = host_metrics.active_vms(hosts) + grace * host_metrics.is_manager(hosts)
         return counts
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         grace = int(self.parameters.SpmVmGrace)
-        return float(figures.active_vms(host_state) + grace * figures.is_manager(host_state))
+        return float(
+            host_metrics.active_vms(host_state) + grace * host_metrics.is_manager(host_state)
+        )
 
 
 class HaReservationWeight(Weigher):
@@ -229,7 +231,7 @@ class HaReservationWeight(Weigher):
         return ()
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return figures.of_facts(
+        return host_metrics.of_facts(
             hosts, "HA VMs", lambda virt: sum(vm.highly_available for vm in virt.vms), "f8"
         )
 
@@ -266,11 +268,11 @@ class HighPerformanceWeight(Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if demand.is_exclusive(spec):
             vcpus = spec.flavor.vcpus
-            return figures.of_facts(
+            return host_metrics.of_facts(
                 hosts, ("spread", vcpus), lambda virt: _spread(virt, vcpus), "f8"
             )
         topology = demand.topology(spec)
-        fits = figures.of_facts(hosts, ("wide", topology), lambda virt: _holds(virt, topology))
+        fits = host_metrics.of_facts(hosts, ("wide", topology), lambda virt: _holds(virt, topology))
         return np.where(fits, 1.0, _WORST)
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
@@ -316,10 +318,10 @@ class EvenDistributionWeight(Weigher):
 
 
 def _design_scores(hosts: Hosts, spec: RequestSpec) -> Values:
-    added = figures.pending_vcpus(hosts) + spec.flavor.vcpus + figures.is_manager(hosts)
+    added = host_metrics.pending_vcpus(hosts) + spec.flavor.vcpus + host_metrics.is_manager(hosts)
     with np.errstate(invalid="ignore", divide="ignore"):
         costs = np.ceil(
-            figures.cpu_percent(hosts) / VCPU_LOAD_PERCENT + added / figures.cores(hosts)
+            host_metrics.cpu_percent(hosts) / VCPU_LOAD_PERCENT + added / host_metrics.cores(hosts)
         )
     scores: Values = np.nan_to_num(np.minimum(costs, _WORST), nan=_NO_DATA)
     return scores
@@ -338,5 +340,5 @@ class PowerSavingWeight(Weigher):
         return spec.flavor.vcpus
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        busy = figures.active_vms(hosts) > 0
+        busy = host_metrics.active_vms(hosts) > 0
         return np.where(busy, _NO_DATA - _design_scores(hosts, spec), _NO_DATA)

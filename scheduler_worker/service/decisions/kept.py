@@ -11,10 +11,10 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.decision_log import DecisionLog, Logged
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.decision_history import (
+    DecisionDetails,
     DecisionId,
     DecisionSummary,
-    Details,
     KeptDecision,
     Position,
     Result,
@@ -94,7 +94,7 @@ class KeptDecisions:
         if record is None:
             return None
         logged, details = record
-        return KeptDecision(id, _with_reason(_outline(logged)), Details.decoded(details))
+        return KeptDecision(id, _with_reason(_outline(logged)), DecisionDetails.decoded(details))
 
     def with_details(self, query: DecisionQuery) -> Iterator[KeptDecision]:
         """All records with their details, the newest first; one whose details are gone has none."""
@@ -102,7 +102,7 @@ class KeptDecisions:
             page = self.page(query, MAX_LIMIT)
             stored = self.stored_details([decision.id for decision in page.decisions])
             for decision, some in zip(page.decisions, stored, strict=True):
-                details = None if some is None else Details.decoded(some)
+                details = None if some is None else DecisionDetails.decoded(some)
                 yield decision._replace(details=details)
             if page.next is None:
                 return

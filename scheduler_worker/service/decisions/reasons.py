@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.decision_history import DecisionDetails, Margin
 from scheduler_worker.model.decisions import Ranked
-from scheduler_worker.model.kept_decisions import Details, Lead
 from scheduler_worker.observer import Outcome
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
@@ -15,13 +15,13 @@ from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 REPEATED = "It had its hosts already, from an earlier delivery of the request."
 
 
-def lead(outcome: Outcome, ranked: Ranked) -> Lead | None:
+def lead(outcome: Outcome, ranked: Ranked) -> Margin | None:
     """What :func:`why_placed` makes a sentence of; None: the instances had their hosts before."""
     if outcome.repeated and outcome.repeated == outcome.instances:
         return None
     best = ranked.names[0] if ranked.names else None
     if best is not None and best != outcome.hosts[-1]:
-        return Lead(outcome.candidates, outcome.passed, best=best)
+        return Margin(outcome.candidates, outcome.passed, best=best)
     shares = [
         (name, own, following)
         for name, share in zip(ranked.weighers, ranked.shares, strict=True)
@@ -30,10 +30,10 @@ def lead(outcome: Outcome, ranked: Ranked) -> Lead | None:
         and (following := share[1]) is not None
         and own > following
     ]
-    return Lead(outcome.candidates, outcome.passed, tuple(shares))
+    return Margin(outcome.candidates, outcome.passed, tuple(shares))
 
 
-def why_placed(hosts: Sequence[str], lead: Lead | None) -> str:
+def why_placed(hosts: Sequence[str], lead: Margin | None) -> str:
     """Why the last of these hosts was chosen, in one sentence."""
     if lead is None:
         return REPEATED
@@ -46,7 +46,7 @@ def why_placed(hosts: Sequence[str], lead: Lead | None) -> str:
 
 
 def why_refused(
-    outcome: Outcome, details: Details, pipeline_of: Callable[[str | None], Pipeline]
+    outcome: Outcome, details: DecisionDetails, pipeline_of: Callable[[str | None], Pipeline]
 ) -> str:
     """Why a request got no hosts, in one sentence.
 

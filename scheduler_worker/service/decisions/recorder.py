@@ -19,15 +19,15 @@ from scheduler_worker import events
 from scheduler_worker.components import Periodic
 from scheduler_worker.decision_log import DecisionLog, LogRecord
 from scheduler_worker.errors import NoValidHost, StateUnavailable
-from scheduler_worker.model.decisions import Decision, Ranked
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.decision_history import (
     ComputeNode,
+    DecisionDetails,
     DecisionSummary,
-    Details,
     Result,
     Waits,
     to_keep,
 )
+from scheduler_worker.model.decisions import Decision, Ranked
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL, Clock
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
@@ -217,9 +217,9 @@ def _result(outcome: Outcome) -> Result:
     return "refused" if outcome.result == NoValidHost.__name__ else "failed"
 
 
-def _details(ended: _Left) -> Details:
+def _details(ended: _Left) -> DecisionDetails:
     request, outcome, decision = ended.request, ended.outcome, ended.decision
-    return Details(
+    return DecisionDetails(
         spec=to_keep(request.spec),
         num_alternates=request.num_alternates,
         priority=request.priority,

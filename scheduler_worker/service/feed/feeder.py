@@ -43,7 +43,7 @@ from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.state.leadership import Leadership, lapse_s
-from scheduler_worker.service.state.looks import LookRecords
+from scheduler_worker.service.state.refreshes import RefreshRecords
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.unique import unique_hex
 
@@ -106,7 +106,7 @@ class Feeder(Periodic):
         self._parts: dict[str, PartFeed] = {}
         self._running: dict[str, Future[None]] = {}
         self._threads = threads or ThreadPoolExecutor(_MOST_PARTS, "feed-read")
-        self._looked_at_s = float("-inf")
+        self._refreshed_at_s = float("-inf")
         self._wants_outline = threading.Event()
         self._guard = threading.RLock()
         """Of the outline and the parts, for rounds and refreshes."""
@@ -205,14 +205,14 @@ class Feeder(Periodic):
     def run_due(self) -> float:
         """Feed, if this worker leads; returns the seconds until it is to be called again."""
         now_s, interval_s = self._clock.monotonic_s(), self._settings.interval_s
-        if now_s < self._looked_at_s + _SHORTEST_S:
-            return self._looked_at_s + _SHORTEST_S - now_s
+        if now_s < self._refreshed_at_s + _SHORTEST_S:
+            return self._refreshed_at_s + _SHORTEST_S - now_s
         try:
             with self._guard:
                 wait_s = self._take_lead()
                 if wait_s > 0:
                     return min(wait_s, interval_s)
-                self._looked_at_s = now_s
+                self._refreshed_at_s = now_s
                 self._round(now_s)
         except StateUnavailable:
             self._observer.count(events.STATE_ERRORS)
@@ -457,7 +457,7 @@ class Looker(Periodic):
         self._store = store
         self._clock = clock
         self._observer = observer or Observer()
-        self._records = LookRecords()
+        self._records = RefreshRecords()
 
     def run_due(self) -> float:
         """Refresh, if that is requested here; returns the seconds until the next call."""

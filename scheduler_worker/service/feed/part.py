@@ -26,8 +26,8 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.feed import (
-    Census,
     ChangedRow,
+    Listing,
     Outline,
     Part,
     ServiceStates,
@@ -193,13 +193,13 @@ class PartFeed:
         self._pending: set[str] = set()
         """Hosts that have to be read."""
         self._running = threading.Lock()
-        self._services_due_s = self._census_due_s = float("-inf")
+        self._services_due_s = self._listing_due_s = float("-inf")
         self._complaints: dict[str, tuple[str, ...]] = {}
 
     def follow(self, outline: Outline, clusters: ClusterNames) -> None:
         """From now on, go by this outline."""
         if outline != self._outline:
-            self._census_due_s = float("-inf")
+            self._listing_due_s = float("-inf")
         self._outline, self._clusters = outline, clusters
 
     def run(self, *, anew: bool = False) -> None:
@@ -238,14 +238,14 @@ class PartFeed:
         if self._services is None or now_s >= self._services_due_s:
             self._read_services()
             self._services_due_s = now_s + settings.services_interval_s
-        census = None
-        if self._tails is None or now_s >= self._census_due_s:
-            census = self._take_census()
-            self._census_due_s = now_s + settings.full_interval_s
+        listing = None
+        if self._tails is None or now_s >= self._listing_due_s:
+            listing = self._take_listing()
+            self._listing_due_s = now_s + settings.full_interval_s
         self._read_changes()
         self._read_pending()
-        if census is not None:
-            self._remove_gone(census)
+        if listing is not None:
+            self._remove_gone(listing)
 
     # Services
 
@@ -264,32 +264,32 @@ class PartFeed:
 
     # Hosts
 
-    def _take_census(self) -> Census:
+    def _take_listing(self) -> Listing:
         """Note the hosts whose records differ from what the source has; begin to follow changes."""
-        census = self._deps.source.census(self.part.id)
-        self._observe("census", len(census.nodes))
+        listing = self._deps.source.listing(self.part.id)
+        self._observe("listing", len(listing.nodes))
         self._known_hosts.refresh()
         if self._tails is None:
-            self._tails = self._begin(census.now_s)
+            self._tails = self._begin(listing.now_s)
         read_to = self.progress.read_to
         fed, owned = self._fed(), 0
-        for node in census.nodes:
+        for node in listing.nodes:
             if node.host is not None and self._owns(node.host):
                 owned += 1
                 is_unread = read_to is not None and node.host > read_to
-                if is_unread or self._is_behind(node, node.host, fed.get(node.uuid), census):
+                if is_unread or self._is_behind(node, node.host, fed.get(node.uuid), listing):
                     self._pending.add(node.host)
         self._complain(
             "host mappings",
             sorted(
                 f"host {node.host} has no mapping to this cell; nova-manage cell_v2 discover_hosts "
                 "makes it"
-                for node in census.nodes
+                for node in listing.nodes
                 if node.host is not None and node.host not in self._outline.part_of
             ),
         )
         self._note(hosts=owned, left=len(self._pending))
-        return census
+        return listing
 
     def _begin(self, now_s: float) -> tuple[Tail, Tail]:
         """From when changes are followed: for all hosts, also hosts that are read later."""
@@ -301,7 +301,7 @@ class PartFeed:
         return Tail(nodes_s, overlap_s), Tail(instances_s, overlap_s)
 
     def _is_behind(
-        self, node: ChangedRow, host: str, record: HostRecord | None, census: Census
+        self, node: ChangedRow, host: str, record: HostRecord | None, listing: Listing
     ) -> bool:
         if record is None or (record.updated_at or 0.0) < node.changed_at_s:
             return True
@@ -314,10 +314,10 @@ class PartFeed:
             # Its rows may stand still meanwhile: the reservation lasts as long as it is listed.
             if any(is_under_way(reservation.instance_uuid, known) for reservation in reserved):
                 return True
-        return len(known) != census.instances.get(host, 0)
+        return len(known) != listing.instances.get(host, 0)
 
     def _read_changes(self) -> None:
-        assert self._tails is not None  # noqa: S101 - a census comes first
+        assert self._tails is not None  # noqa: S101 - a listing comes first
         nodes, instances = self._tails
         began_s = self._deps.now_s()
         changes = self._deps.source.changes(
@@ -381,8 +381,8 @@ class PartFeed:
         # The inventories decide, and a free amount that the compute service guesses does not.
         return structs.replace(prepared, resource_providers=list(tree), disk_available_least=None)
 
-    def _remove_gone(self, census: Census) -> None:
-        present = {node.uuid for node in census.nodes if node.host and self._owns(node.host)}
+    def _remove_gone(self, listing: Listing) -> None:
+        present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
         if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
             self._check_lead()
             remove(self._deps.inventory, gone)

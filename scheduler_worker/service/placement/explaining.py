@@ -25,7 +25,7 @@ _EXPLAINED_IN_S = 10.0
 """How long an explanation waits for Placement, in a slot."""
 
 
-class Rehearsal(NamedTuple):
+class Simulation(NamedTuple):
     """A decision that was not made."""
 
     hosts: tuple[str, ...]
@@ -58,7 +58,7 @@ class Explaining(NamedTuple):
         explanation = self._explained(request, hosts, limit)
         return msgspec.structs.replace(explanation, reason=why) if why else explanation
 
-    def rehearse(self, request: Request, *, limit: int) -> Rehearsal:
+    def rehearse(self, request: Request, *, limit: int) -> Simulation:
         """Decide as for a request that a single cluster takes whole; takes no lock of the store.
 
         ``limit`` is the most verdicts that the explanation has for each cluster. Raises NoValidHost
@@ -70,7 +70,7 @@ class Explaining(NamedTuple):
         explanation = self._explained(request, (), limit)
         eligible = {replica.scope: replica for replica in self.choice.eligible(request)}
         clusters = [eligible[name] for name in explanation.clusters if name in eligible]
-        return Rehearsal(self._hosts(clusters, request), explanation)
+        return Simulation(self._hosts(clusters, request), explanation)
 
     def _hosts(self, clusters: Sequence[ClusterReplica], request: Request) -> tuple[str, ...]:
         for replica in clusters:

@@ -148,7 +148,7 @@ class Lease:
         Raises StateUnavailable.
         """
         # A kept lease has no changes: it is kept only if none came that this process missed.
-        if self.grant.turn == 0 and not self.replica.apply(self.grant.changes):
+        if self.grant.commits == 0 and not self.replica.apply(self.grant.changes):
             self.replica.refresh(self._deps.fleet.store)
         self.view = ClusterView.current(self._deps, self.replica)
         self.view.table.now_s = self._store_time_s()
@@ -239,7 +239,7 @@ class Lease:
             # Nobody wrote in between, so our own writes are all that changed: no need to read.
             self.replica.seen = Seen(self.replica.seen.epoch, written.version)
         if written.kept:
-            self.grant = msgspec.structs.replace(self.grant, turn=self.grant.turn + 1)
+            self.grant = msgspec.structs.replace(self.grant, commits=self.grant.commits + 1)
         else:
             self._end()
         return list(written.applied)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from scheduler_worker.ports import Clock, Store
-from scheduler_worker.service.state.looks import LookRecords
+from scheduler_worker.service.state.refreshes import RefreshRecords
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import YieldSlot
@@ -48,7 +48,7 @@ class RefreshBarrier:
         self._clock = clock
         self._ready_timeout_s = ready_timeout_s
         self._refresh_timeout_s = look_timeout_s
-        self._records = LookRecords()
+        self._records = RefreshRecords()
         self._hosts = ScopeWatch(feed.records, store, clock)
         self._refreshes = ScopeWatch(self._records, store, clock)
 

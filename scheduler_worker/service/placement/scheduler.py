@@ -97,14 +97,14 @@ class Scheduler:
         observer: Observer | None = None,
         placement: PlacementPorts | None = None,
         asking: CandidatesPorts | None = None,
-        freshness: RefreshBarrier | None = None,
+        barrier: RefreshBarrier | None = None,
         verifying: VerifyingPorts | None = None,
         keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
-        With ``freshness``, requests wait until all hosts are known, and until these are read again
+        With ``barrier``, requests wait until all hosts are known, and until these are read again
         before they are refused. With ``verifying``, chosen hosts are compared with where they are
         from before callers are answered. ``keep`` is given each request as it was asked, how it
         ended, and its decision if it got one; it must not block.
@@ -126,13 +126,13 @@ class Scheduler:
         self._choice = ClusterChoice(deps)
         self._queues = ClusterQueues(deps)
         self._capacity = CapacityWaits(deps)
-        self._barrier = freshness
+        self._barrier = barrier
         self._candidates = AllocationCandidatesClient(deps, asking) if asking else None
         self._claims = PlacementClaims(deps, placement) if placement else None
         self._verifying = Verifying(deps, verifying) if verifying else None
         self._verdicts = Verdicts(fleet.store, clock, remember_s=limits.remember_answers_s)
         self._unanswered: dict[int, _Life] = {}
-        explaining = Explaining(deps, self._choice, self._candidates, freshness)
+        explaining = Explaining(deps, self._choice, self._candidates, barrier)
         self.explain, self.rehearse = explaining.explain, explaining.rehearse
         self._stages = list(self._life_here())
 

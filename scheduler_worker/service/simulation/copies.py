@@ -13,9 +13,14 @@ import msgspec
 
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.decision_history import (
+    DecisionDetails,
+    DecisionId,
+    DecisionSummary,
+    KeptDecision,
+)
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
-from scheduler_worker.model.rehearsals import RecordsPage
+from scheduler_worker.model.simulations import RecordsPage
 from scheduler_worker.ports import GLOBAL, Put, Store, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -165,7 +170,7 @@ def _of_kind(by_key: Mapping[str, str], kind: str) -> Iterator[tuple[str, str]]:
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     outline: DecisionSummary
-    details: Details | None
+    details: DecisionDetails | None
 
 
 def lines(snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> Iterator[bytes]:

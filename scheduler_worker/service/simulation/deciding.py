@@ -17,20 +17,20 @@ from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.decision_history import DecisionDetails, DecisionId, KeptDecision
 from scheduler_worker.model.host_records import HostRecord, HostReport, limits_of, reported_use
-from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.providers import ResourceProvider
-from scheduler_worker.model.rehearsals import (
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.simulations import (
     BeforeAfter,
     Change,
     ChangedDecision,
     Packing,
     PackingChange,
-    RehearsalSummary,
+    SimulationSummary,
     UseSpread,
 )
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import Clock, ClusterLock, Put
 from scheduler_worker.scheduling.pci.pools import pci_requests
@@ -166,7 +166,7 @@ class Tried(NamedTuple):
     """Reports of further hosts."""
 
 
-class RehearsalPlan(NamedTuple):
+class SimulationPlan(NamedTuple):
     """What is to be decided again, and on which hosts."""
 
     snapshot: Snapshot
@@ -205,7 +205,7 @@ def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
 
 def planned(
     snapshot: Snapshot, decisions: Iterable[KeptDecision], pipelines: Pipelines
-) -> RehearsalPlan:
+) -> SimulationPlan:
     """What to decide again of these decisions, in whatever order they are given."""
     left_out: Counter[str] = Counter()
     decidable: list[KeptDecision] = []
@@ -228,11 +228,11 @@ def planned(
             rehearsed.append(decision)
     staying = {decision.id for uuid, decision in last.items() if uuid in gone}
     staying |= {decision.id for decision in rehearsed if decision.outline.result == "refused"}
-    return RehearsalPlan(before, tuple(rehearsed), frozenset(staying), left_out)
+    return SimulationPlan(before, tuple(rehearsed), frozenset(staying), left_out)
 
 
 def decided(
-    plan: RehearsalPlan, fleet: Fleet, lock: ClusterLock, clock: Clock, pipelines: Pipelines
+    plan: SimulationPlan, fleet: Fleet, lock: ClusterLock, clock: Clock, pipelines: Pipelines
 ) -> Iterator[ChangedDecision]:
     """Decide one after the other on a fleet of its own, whose state has the plan's snapshot."""
     outcomes: list[Outcome] = []
@@ -304,7 +304,7 @@ def _why_not(kept: KeptDecision) -> str | None:
     return None
 
 
-def _details(kept: KeptDecision) -> Details:
+def _details(kept: KeptDecision) -> DecisionDetails:
     assert kept.details is not None  # noqa: S101 - others are left out
     return kept.details
 
@@ -341,7 +341,7 @@ def summarized(
     after: Snapshot,
     *,
     most: int | None = None,
-) -> RehearsalSummary:
+) -> SimulationSummary:
     """The summary of all decisions; ``most`` bounds the changes of each kind, None: all."""
     counts: Counter[Change] = Counter()
     changes = []
@@ -353,7 +353,7 @@ def summarized(
         sum(bool(decision.hosts_before) for decision in decisions),
         sum(bool(decision.hosts) for decision in decisions),
     )
-    return RehearsalSummary(
+    return SimulationSummary(
         rehearsed=len(decisions),
         left_out=dict(left_out),
         placed=placed,

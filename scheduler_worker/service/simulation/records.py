@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.model.rehearsals import RehearsalRecord, RehearsalSummary
+from scheduler_worker.model.simulations import SimulationRecord, SimulationSummary
 from scheduler_worker.ports import Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
@@ -26,11 +26,11 @@ MOST = 20
 _RECORD, _SUMMARY = "r:", "s:"
 
 
-class RehearsalRecords(Replica):
+class SimulationRecords(Replica):
     """The simulations of all processes. Methods raise StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        self._records = RecordKind(_RECORD, msgspec.json.Decoder(RehearsalRecord).decode)
+        self._records = RecordKind(_RECORD, msgspec.json.Decoder(SimulationRecord).decode)
         self._summaries = RecordKind(_SUMMARY, bytes)
         """Decoded on demand: they may be long."""
         super().__init__(SCOPE, self._records, self._summaries)
@@ -41,14 +41,14 @@ class RehearsalRecords(Replica):
         with self.lock:
             return self.refresh(self._store).now_s
 
-    def all(self) -> Sequence[RehearsalRecord]:
+    def all(self) -> Sequence[SimulationRecord]:
         """The known simulations, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
             seen = [_seen(record, now_s) for record in self._records.values()]
         return sorted(seen, key=lambda record: (-record.begun_at_s, record.id))
 
-    def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
+    def find(self, id: str) -> tuple[SimulationRecord, SimulationSummary | None] | None:
         """A simulation with its summary, which it has once it is done; None: there is none."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
@@ -57,14 +57,14 @@ class RehearsalRecords(Replica):
             return None
         return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
 
-    def add(self, record: RehearsalRecord) -> None:
+    def add(self, record: SimulationRecord) -> None:
         """Store a new one, and remove the oldest if there are too many."""
         ended = [earlier for earlier in self.all() if not earlier.is_running]
         puts = [put for earlier in ended[MOST - 1 :] for put in _removal(earlier.id)]
         puts.append(_put(record, self.now_s()))
         self._store.write(SCOPE, [Transaction(puts)])
 
-    def renew(self, record: RehearsalRecord, summary: RehearsalSummary | None = None) -> bool:
+    def renew(self, record: SimulationRecord, summary: SimulationSummary | None = None) -> bool:
         """Store how far one is; False: it was cancelled or removed in the meantime."""
         key = _RECORD + record.id
         with self.lock:
@@ -88,7 +88,7 @@ class RehearsalRecords(Replica):
         self._store.write(SCOPE, [Transaction(_removal(id))])
 
 
-def _seen(record: RehearsalRecord, now_s: float) -> RehearsalRecord:
+def _seen(record: SimulationRecord, now_s: float) -> SimulationRecord:
     """A record as it is now; the API process of one that runs may be gone."""
     silent_s = now_s - record.renewed_at_s
     if not record.is_running or silent_s <= SILENT_S:
@@ -97,7 +97,7 @@ def _seen(record: RehearsalRecord, now_s: float) -> RehearsalRecord:
     return structs.replace(record, state="failed", problem=problem)
 
 
-def _put(record: RehearsalRecord, now_s: float) -> Put:
+def _put(record: SimulationRecord, now_s: float) -> Put:
     renewed = structs.replace(record, renewed_at_s=now_s)
     return Put(_RECORD + record.id, _ENCODER.encode(renewed), now_s + KEEP_S)
 
@@ -107,4 +107,4 @@ def _removal(id: str) -> list[Put]:
 
 
 _ENCODER = msgspec.json.Encoder()
-_SUMMARIES = msgspec.json.Decoder(RehearsalSummary)
+_SUMMARIES = msgspec.json.Decoder(SimulationSummary)

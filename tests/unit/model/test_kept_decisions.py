@@ -2,15 +2,15 @@
 
 import pytest
 
-from scheduler_worker.model.decisions import Ranked, RankedHost
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.decision_history import (
     ComputeNode,
+    DecisionDetails,
     DecisionId,
-    Details,
     Position,
     Waits,
     to_keep,
 )
+from scheduler_worker.model.decisions import Ranked, RankedHost
 from tests.support.hosts import request_spec
 
 
@@ -32,7 +32,7 @@ def test_the_later_decision_has_the_larger_id():
 
 
 def test_details_are_read_back():
-    details = Details(
+    details = DecisionDetails(
         spec=request_spec(
             flavor={"vcpus": 1, "memory_mb": 2, "extra_specs": {"a": "b"}},
             instance_group={"policy": "affinity", "_rules": {"max_server_per_host": "2"}},
@@ -44,7 +44,7 @@ def test_details_are_read_back():
         selections=((ComputeNode("h", "n"), ComputeNode("i", "n")),),
         waits=Waits(lock_s=0.25),
     )
-    found = Details.decoded(details.encoded())
+    found = DecisionDetails.decoded(details.encoded())
     assert found == details
     assert [(each.name, each.hosts_in, each.hosts_out) for each in found.filters] == [
         ("RamFilter", 10, 6),
@@ -54,13 +54,13 @@ def test_details_are_read_back():
 
 def test_a_share_that_is_no_finite_number_is_stored_as_unknown():
     ranked = Ranked(("W",), ("h",), ("n",), (float("inf"),), ((float("nan"),),))
-    found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
+    found = DecisionDetails.decoded(DecisionDetails(spec=request_spec(), ranked=ranked).encoded())
     assert found.ranked.hosts == (RankedHost("h", "n", None, {"W": None}),)
 
 
 def test_a_weigher_without_shares_gives_every_host_nothing():
     ranked = Ranked(("A", "B"), ("h", "i"), ("n", "o"), (2.0, 1.0), ((), (2.0, 1.0)))
-    found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
+    found = DecisionDetails.decoded(DecisionDetails(spec=request_spec(), ranked=ranked).encoded())
     best, second = found.ranked.hosts
     assert best == RankedHost("h", "n", 2.0, {"A": 0.0, "B": 2.0})
     assert second == RankedHost("i", "o", 1.0, {"A": 0.0, "B": 1.0})
@@ -70,7 +70,7 @@ def test_a_weigher_without_shares_gives_every_host_nothing():
 def test_passwords_of_a_cell_are_not_kept():
     cell = {"uuid": "c", "transport_url": "rabbit://user:secret@broker/"}
     spec = request_spec(requested_destination={"host": "h", "cell": cell}, closing_hosts=["x"])
-    kept = Details.decoded(Details(spec=to_keep(spec)).encoded()).spec
+    kept = DecisionDetails.decoded(DecisionDetails(spec=to_keep(spec)).encoded()).spec
     assert kept.requested_destination.cell == {"uuid": "c"}
     assert kept.requested_destination.host == "h"
     assert kept.closing_hosts == ()

@@ -39,7 +39,7 @@ def submitted(
         found = function(*arguments)
         future.set_result(await found if hasattr(found, "send") else found)
 
-    return future, slots.submit(work())
+    return future, slots.submit(work)
 
 
 @pytest.fixture

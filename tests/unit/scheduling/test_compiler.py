@@ -24,7 +24,7 @@ from scheduler_worker.scheduling.ovirt.balances import EvenGuestsBalance, PowerS
 from scheduler_worker.scheduling.ovirt.resources import CpuOverloadFilter
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Balance, Filter, NoParameters, UnitContext, Weigher
-from scheduler_worker.scheduling.weighers.figures import IoOpsWeigher, RAMWeigher
+from scheduler_worker.scheduling.weighers.resources import IoOpsWeigher, RAMWeigher
 from scheduler_worker.service.policies.units import unit_catalogue
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 

@@ -26,7 +26,7 @@ from scheduler_worker.scheduling.prefilters.units import (
     RequestFilters,
     ResourceProviders,
 )
-from scheduler_worker.scheduling.weighers.figures import RAMWeigher
+from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import pipeline_of
 

@@ -19,7 +19,7 @@ from scheduler_worker.scheduling.filters.numa_topology import (
 from scheduler_worker.scheduling.numa import requests as numa_requests
 from scheduler_worker.scheduling.numa.fit import fit
 from scheduler_worker.scheduling.numa.requests import taken_by
-from scheduler_worker.scheduling.weighers.figures import PCIWeigher
+from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.topologies import asked, host_cell, instance_cell
 from tests.support.units import made

@@ -13,8 +13,8 @@ from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
     demand,
-    figures,
     host_facts,
+    host_metrics,
     hosted_engine,
     migration,
     numa,
@@ -92,8 +92,8 @@ class TestMemory:
     def test_pending_vms_count_with_their_overhead(self):
         hosts = hosts_of(a={"free_mb": 8192}, b={"free_mb": 8192})
         reserve(hosts, "a", memory_mb=4096, vcpus=2)
-        assert figures.pending_real_mb(hosts).tolist() == [4096 + 8 + 64, 0]
-        assert figures.schedulable_mb(hosts).tolist() == [8192 - 4184, 8192]
+        assert host_metrics.pending_real_mb(hosts).tolist() == [4096 + 8 + 64, 0]
+        assert host_metrics.schedulable_mb(hosts).tolist() == [8192 - 4184, 8192]
         assert kept(resources.MemoryFilter, hosts, vm(memory_mb=4000)) == ["b"]
 
     def test_swap_holds_what_free_memory_does_not(self):

@@ -19,8 +19,8 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, WeightedSum
-from scheduler_worker.scheduling.weighers.figures import RAMWeigher
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
+from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import made, pipeline_of
 

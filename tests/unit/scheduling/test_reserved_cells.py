@@ -18,7 +18,7 @@ from scheduler_worker.scheduling.filters.numa_topology import (
 )
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.weighers.figures import PCIWeigher
+from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import pipeline_of
 

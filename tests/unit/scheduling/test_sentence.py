@@ -12,7 +12,7 @@ from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter,
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
+from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
 from tests.support.units import made, pipeline_of
 

@@ -5,7 +5,9 @@ import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.scheduling.weighers.figures import (
+from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
+from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher, ratios
+from scheduler_worker.scheduling.weighers.resources import (
     BuildFailureWeigher,
     CPUWeigher,
     CrossCellWeigher,
@@ -17,8 +19,6 @@ from scheduler_worker.scheduling.weighers.figures import (
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
 )
-from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
-from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher, ratios
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
 from tests.support.units import made
 

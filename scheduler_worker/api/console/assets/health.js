@@ -48,7 +48,7 @@ function sentenceOf({ status, findings, workers, serving }) {
 const findingsOf = ({ findings }) => (findings.length ? el("ul", { class: "plain findings" }, findings.map((each) =>
   el("li", {},
     el("p", {}, stateOf(each.status), " ", el("strong", {}, each.check), `: ${each.message}`),
-    each.fix ? el("p", { class: "note" }, `To mend it: ${each.fix}`) : null))) : null);
+    each.fix ? el("p", { class: "note" }, `To fix it: ${each.fix}`) : null))) : null);
 
 function workersTable(workers) {
   if (!workers.length) return el("p", {}, "No worker is known.");

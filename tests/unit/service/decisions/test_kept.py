@@ -11,8 +11,8 @@ import pytest
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.decision_log import LogRecord
+from scheduler_worker.model.decision_history import DecisionSummary, Margin
 from scheduler_worker.model.decisions import Ranked
-from scheduler_worker.model.kept_decisions import DecisionSummary, Lead
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions import kept
@@ -129,7 +129,7 @@ def test_weights_that_are_not_finite_are_read_back(records):
 
 
 def test_the_sentence_about_a_host_is_made_when_it_is_read(records):
-    records.add(hosts=("a",), lead=Lead(9, 4, (("RAMWeigher", 1.0, 0.5),)))
+    records.add(hosts=("a",), lead=Margin(9, 4, (("RAMWeigher", 1.0, 0.5),)))
     records.add(hosts=("a",), reason="As it was stored before.")
     records.add(hosts=("a",), lead=None)
     found = [each.outline.reason for each in records.kept.page(DecisionQuery()).decisions]

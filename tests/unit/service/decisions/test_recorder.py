@@ -9,8 +9,13 @@ import pytest
 from scheduler_worker import events
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
+from scheduler_worker.model.decision_history import (
+    ComputeNode,
+    DecisionDetails,
+    KeptDecision,
+    Margin,
+)
 from scheduler_worker.model.decisions import FilterStep, Ranked
-from scheduler_worker.model.kept_decisions import ComputeNode, Details, KeptDecision, Lead
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
@@ -43,7 +48,7 @@ class Office:
         made = Records(self.world, log=self.log, max_waiting=max_waiting, observer=self.counted)
         self.recorder, self.kept, self.records = made.recorder, made.kept, made.newest
 
-    def last(self) -> tuple[KeptDecision, Details]:
+    def last(self) -> tuple[KeptDecision, DecisionDetails]:
         [newest, *_] = self.records()
         found = self.kept.get(newest.id)
         assert found is not None and found.details is not None
@@ -148,7 +153,7 @@ def test_a_weigher_leads_to_a_host_where_it_gives_it_more_than_the_next(given, l
     ranked = Ranked(("RAMWeigher",), ("a", "b"), ("a", "b"), (1.0, 0.5), (given,))
     outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
     found = lead(outcome, ranked)
-    assert found == Lead(9, 4, (("RAMWeigher", 1.0, 0.5),) if leads else ())
+    assert found == Margin(9, 4, (("RAMWeigher", 1.0, 0.5),) if leads else ())
 
 
 def test_a_request_that_failed_is_kept_with_its_error(office, monkeypatch):

@@ -17,8 +17,8 @@ from tests.support.feeds import (
     OTHER_CELL,
     HangingOutline,
     MemorySource,
+    barrier,
     feeder,
-    freshness,
 )
 from tests.support.services import World, request
 
@@ -103,7 +103,7 @@ def test_a_changed_row_is_stored_at_the_next_look(world, source, fed):
 def test_two_changes_within_one_second_are_both_seen(world, source, fed):
     look(fed, FULL_S / 2, world=world, source=source)
     source.put("a", vcpus_used=1)
-    fed._looked_at_s = 0.0
+    fed._refreshed_at_s = 0.0
     fed.run_due()
     assert records(world)["a"].vcpus_used == 1
     source.put("a", vcpus_used=2)
@@ -505,7 +505,7 @@ def test_a_worker_that_stops_hands_on_its_turn(world, source, fed):
 
 def test_requests_are_refused_until_all_hosts_are_known(world, source):
     fed = feeder(world, source)
-    world.feed(freshness(world, fed))
+    world.feed(barrier(world, fed))
     with pytest.raises(NoValidHost, match="have not been read yet"):
         world.place("i1")
     assert "have not been read yet" in (world.scheduler.explain(request("i1")).reason or "")

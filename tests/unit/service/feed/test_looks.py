@@ -16,8 +16,8 @@ from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.feed.feeder import Looker
-from scheduler_worker.service.state.looks import LookRecords
-from tests.support.feeds import MemorySource, feeder, freshness
+from scheduler_worker.service.state.refreshes import RefreshRecords
+from tests.support.feeds import MemorySource, barrier, feeder
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, request
 
@@ -57,7 +57,7 @@ class Cloud:
         self.feeder = feeder(self.world, self.source)
         self.feeder.run_due()
         self.placement = Placement()
-        self.looker = self.looker_of(self.feeder)
+        self.refresher = self.looker_of(self.feeder)
         self.results = Results()
         self.last: Any = None
         """The last decision."""
@@ -68,7 +68,7 @@ class Cloud:
         return Looker(fed, self.placement, world.state, world.clock)
 
     def let_wait(self, world: World, look_timeout_s: float = 10.0) -> None:
-        world.feed(freshness(world, self.feeder, look_timeout_s=look_timeout_s), self.results)
+        world.feed(barrier(world, self.feeder, look_timeout_s=look_timeout_s), self.results)
 
     def ask(self, uuid: str, world: World | None = None, **spec: Any) -> Callable[[], str]:
         """Ask for a host in a thread; what is returned waits for it."""
@@ -127,7 +127,7 @@ def test_what_changed_since_the_last_look_is_found_before_a_refusal(cloud):
     answer = cloud.ask("i1", memory_mb=1024)
     cloud.await_askers(1)
     cloud.source.put("b", memory_mb_used=0)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert cloud.results.results == ["placed"]
 
@@ -143,7 +143,7 @@ def test_services_and_aggregates_are_looked_at_too(cloud):
     cloud.source.aggregates = [
         Aggregate(id=1, name="z", hosts=("a",), metadata={"availability_zone": "z"})
     ]
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "a"
 
 
@@ -151,10 +151,10 @@ def test_a_request_is_decided_again_only_once(cloud):
     cloud.fill()
     answer = cloud.ask("i1")
     cloud.await_askers(1)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     with pytest.raises(NoValidHost):
         answer()
-    assert not cloud.looker.look_if_asked()
+    assert not cloud.refresher.look_if_asked()
     assert cloud.results.results == ["refused"]
 
 
@@ -166,7 +166,7 @@ def test_all_that_wait_share_one_look_also_of_other_workers(cloud):
     cloud.await_askers(3, cloud.world, beside)
     outlines = cloud.source.calls["outline"]
     cloud.source.put("b", memory_mb_used=0)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert [each() for each in answers] == ["b"] * 3
     assert cloud.source.calls["outline"] == outlines + 1
     [asked] = cloud.placement.asked
@@ -174,7 +174,7 @@ def test_all_that_wait_share_one_look_also_of_other_workers(cloud):
         ["MEMORY_MB:1024,VCPU:1"],
         ["MEMORY_MB:2048,VCPU:1"],
     ]
-    assert not cloud.looker.look_if_asked()
+    assert not cloud.refresher.look_if_asked()
 
 
 def test_a_look_that_began_before_a_request_does_not_count_for_it(cloud, monkeypatch):
@@ -189,12 +189,12 @@ def test_a_look_that_began_before_a_request_does_not_count_for_it(cloud, monkeyp
         cloud.source.put("b", memory_mb_used=0)
 
     monkeypatch.setattr(cloud.placement, "look", look)
-    cloud.looker.look_if_asked()
+    cloud.refresher.look_if_asked()
     with pytest.raises(NoValidHost):
         first()
     cloud.await_askers(1)
     monkeypatch.undo()
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert late[0]() == "b"
 
 
@@ -216,7 +216,7 @@ def test_hosts_are_looked_at_again_for_alternates_that_lack_only_room(cloud):
     cloud.await_askers(1)
     assert cloud.world.reserved() == {"b": ["i1"]}
     cloud.placement.look = lambda queries: with_room(cloud, a=8)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
     assert [each.instance_uuid for each in cloud.last.claims] == ["i1"]
@@ -230,7 +230,7 @@ def test_hosts_are_looked_at_again_for_alternates_that_were_down(cloud):
     answer = cloud.ask("i1", alternates=1)
     cloud.await_askers(1)
     cloud.source.beat("a")
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
     assert cloud.results.results == ["alternates"]
@@ -268,7 +268,7 @@ def test_without_the_setting_requests_are_refused_at_once(cloud):
     cloud.let_wait(cloud.world, look_timeout_s=0)
     with pytest.raises(NoValidHost):
         cloud.world.place("i1")
-    assert not cloud.looker.look_if_asked()
+    assert not cloud.refresher.look_if_asked()
 
 
 def test_placement_that_is_away_does_not_keep_what_the_databases_show(cloud, caplog):
@@ -277,7 +277,7 @@ def test_placement_that_is_away_does_not_keep_what_the_databases_show(cloud, cap
     answer = cloud.ask("i1")
     cloud.await_askers(1)
     cloud.source.put("b", memory_mb_used=0)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert "Placement was not looked at" in caplog.text
 
@@ -288,7 +288,7 @@ def test_a_cell_and_an_api_database_that_are_away_do_not_keep_the_others(cloud):
     cloud.await_askers(1)
     cloud.source.down = {"api"}
     cloud.source.put("b", memory_mb_used=0)
-    assert cloud.looker.look_if_asked()
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
 
 
@@ -296,7 +296,7 @@ def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
     cloud.fill()
     answer = cloud.ask("i1")
     cloud.await_askers(1)
-    begun = LookRecords()
+    begun = RefreshRecords()
     assert begun.begin(cloud.world.state) is not None  # and then this worker was killed
     cloud.feeder.stop()
     other = feeder(cloud.world, cloud.source, name="other")
@@ -312,7 +312,7 @@ def test_a_worker_that_does_not_feed_does_not_look(cloud):
     cloud.await_askers(1)
     cloud.feeder.stop()
     outlines = cloud.source.calls["outline"]
-    assert cloud.looker.run_due() > 0
+    assert cloud.refresher.run_due() > 0
     assert cloud.source.calls["outline"] == outlines
     cloud.world.scheduler.stop_waiting()
 
@@ -331,7 +331,7 @@ def test_a_worker_that_stops_ends_the_waits(cloud):
 def test_requests_wait_until_all_hosts_are_known(cloud):
     world = World()
     fed = feeder(world, cloud.source)
-    world.feed(freshness(world, fed, ready_timeout_s=20))
+    world.feed(barrier(world, fed, ready_timeout_s=20))
     answer = cloud.ask("i1", world)
     cloud.await_askers(1, world)
     fed.run_due()
@@ -341,7 +341,7 @@ def test_requests_wait_until_all_hosts_are_known(cloud):
 def test_requests_do_not_wait_for_hosts_longer_than_the_setting(cloud):
     world = World()
     fed = feeder(world, cloud.source)
-    world.feed(freshness(world, fed, ready_timeout_s=20))
+    world.feed(barrier(world, fed, ready_timeout_s=20))
     answer = cloud.ask("i1", world)
     cloud.await_askers(1, world)
     cloud.let_time_pass(world, 20)

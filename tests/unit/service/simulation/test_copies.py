@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.decision_history import (
+    DecisionDetails,
     DecisionId,
     DecisionSummary,
-    Details,
     KeptDecision,
     Position,
 )
@@ -23,7 +23,7 @@ OUTLINE = DecisionSummary(
 )
 
 
-def kept(number: int, details: Details | None) -> KeptDecision:
+def kept(number: int, details: DecisionDetails | None) -> KeptDecision:
     return KeptDecision(DecisionId(Position(1000, number), "default"), OUTLINE, details)
 
 
@@ -38,7 +38,7 @@ def test_pages_of_any_size_make_the_same_snapshot():
 
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "copies"
-    decisions = [kept(1, Details(spec=request("i").spec, priority=3)), kept(0, None)]
+    decisions = [kept(1, DecisionDetails(spec=request("i").spec, priority=3)), kept(0, None)]
     copies.write(path, SNAPSHOT, decisions)
     assert copies.read(path) == (SNAPSHOT, decisions)
 

@@ -20,10 +20,10 @@ WAIT_S = 120.0
 class Bed:
     """A world with hosts of different free memory, a dry run on it, and where Nova puts things."""
 
-    def __init__(self, freshness: Any = None, **settings) -> None:
+    def __init__(self, barrier: Any = None, **settings) -> None:
         self.world = World()
-        if freshness is not None:
-            self.world.feed(freshness)
+        if barrier is not None:
+            self.world.feed(barrier)
         self.results = self.world.observed.of(events.DRY_RUN)
         self.world.report(
             host("big", memory_mb=16384), host("twin", memory_mb=16384), host("small")

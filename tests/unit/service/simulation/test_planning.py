@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.simulation.copies import snapshot_of
-from scheduler_worker.service.simulation.deciding import RehearsalPlan, planned
+from scheduler_worker.service.simulation.deciding import SimulationPlan, planned
 from tests.support.decisions import Records
 from tests.support.services import World, host
 
 INSIDE = "takes of NUMA cells, devices or providers of its host"
 
 
-def plan(world: World, records: Records) -> RehearsalPlan:
+def plan(world: World, records: Records) -> SimulationPlan:
     records.recorder.write()
     decisions = records.kept.with_details(DecisionQuery())
     return planned(snapshot_of(world.fleet), decisions, world.pipelines)

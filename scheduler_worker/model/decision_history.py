@@ -1,7 +1,8 @@
 """Records of decisions: what was asked, what was decided, and why.
 
 A record has two parts. :class:`DecisionSummary` is what lists show and filter by;
-:class:`Details` is the rest, the request's specification included, so that it can be decided again.
+:class:`DecisionDetails` is the rest, the request's specification included, so that it can be
+decided again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class DecisionId(NamedTuple):
         return cls(Position(int(ms), int(number)), scope)
 
 
-class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Margin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a host came to be chosen."""
 
     candidates: int
@@ -98,7 +99,7 @@ class DecisionSummary(DecisionFacts, frozen=True, gc=False, array_like=True, kw_
     instances: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     """The chosen hosts, one for each instance."""
-    lead: Lead | None = None
+    lead: Margin | None = None
     """Of the last instance."""
 
     @property
@@ -130,7 +131,7 @@ class Waits(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
     """For Placement."""
 
 
-class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class DecisionDetails(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """The rest. Filters and ranking are of the last instance."""
 
     spec: RequestSpec
@@ -163,7 +164,7 @@ class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
         return _JSON.encode(self)
 
     @classmethod
-    def decoded(cls, stored: bytes) -> Details:
+    def decoded(cls, stored: bytes) -> DecisionDetails:
         """Raises ValueError for what :meth:`encoded` did not make."""
         return _DETAILS.decode(stored)
 
@@ -173,12 +174,12 @@ class KeptDecision(NamedTuple):
 
     id: DecisionId
     outline: DecisionSummary
-    details: Details | None = None
+    details: DecisionDetails | None = None
     """None: only the outline was asked for, or the details are gone already."""
 
 
 _JSON = msgspec.json.Encoder()
-_DETAILS = msgspec.json.Decoder(Details)
+_DETAILS = msgspec.json.Decoder(DecisionDetails)
 
 
 def to_keep(spec: RequestSpec) -> RequestSpec:

@@ -16,18 +16,18 @@ from typing import Any
 
 from msgspec import structs
 
-from scheduler_worker import rehearsal
+from scheduler_worker import simulation
 from scheduler_worker.components import Periodic
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
+from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.rehearsals import Asked, RehearsalRecord, RehearsalSummary
+from scheduler_worker.model.simulations import Asked, SimulationRecord, SimulationSummary
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.deciding import Tried
-from scheduler_worker.service.simulation.records import RehearsalRecords
+from scheduler_worker.service.simulation.records import SimulationRecords
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _STOP_S = 5.0
 _PROCESSES = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
 
 
-class Rehearsals:
+class Simulations:
     """Starts simulations, one at a time, and knows the simulations of all processes."""
 
     def __init__(self, settings: Settings, fleet: Fleet, kept: KeptDecisions | None) -> None:
@@ -50,12 +50,12 @@ class Rehearsals:
         self._kept = kept
         self._guard = threading.Lock()
         self._run: _Run | None = None
-        self.records = RehearsalRecords(fleet.store)
+        self.records = SimulationRecords(fleet.store)
         """The simulations of all processes."""
 
     def begin(
         self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> RehearsalRecord:
+    ) -> SimulationRecord:
         """Start one, of a policy or None, and with further hosts; returns its record.
 
         Raises:
@@ -76,7 +76,7 @@ class Rehearsals:
                     f"The simulation {running.id} of {running.user} is running; wait until it has "
                     "ended, or cancel it."
                 )
-            record = RehearsalRecord(
+            record = SimulationRecord(
                 id=secrets.token_hex(8), user=user, begun_at_s=self.records.now_s(), asked=asked
             )
             self.records.add(record)
@@ -108,8 +108,8 @@ class _Run(threading.Thread):
         settings: Settings,
         fleet: Fleet,
         kept: KeptDecisions,
-        records: RehearsalRecords,
-        record: RehearsalRecord,
+        records: SimulationRecords,
+        record: SimulationRecord,
         tried: Tried,
     ) -> None:
         super().__init__(name=f"rehearsal {record.id}", daemon=True)
@@ -121,7 +121,7 @@ class _Run(threading.Thread):
         self._reports = Periodic(f"reports of rehearsal {record.id}", self._report, _PROGRESS_S)
         self._pipe, self._peer = _PROCESSES.Pipe()
         self._process = _PROCESSES.Process(
-            target=rehearsal.serve, args=(self._peer, settings, tried)
+            target=simulation.serve, args=(self._peer, settings, tried)
         )
         self.record = record
 
@@ -164,7 +164,7 @@ class _Run(threading.Thread):
             self._fail(self._problem)
         self._finish(summary)
 
-    def _conversation(self) -> RehearsalSummary:
+    def _conversation(self) -> SimulationSummary:
         """What the process answers. Raises EOFError, OSError, SchedulerWorkerError."""
         for line in copies.lines(copies.snapshot_of(self._fleet), self._read()):
             self._pipe.send_bytes(line)
@@ -172,7 +172,7 @@ class _Run(threading.Thread):
         self._note(state="deciding")
         while True:
             match self._pipe.recv():
-                case RehearsalSummary() as summary:
+                case SimulationSummary() as summary:
                     return summary
                 case str(problem):
                     raise SchedulerWorkerError(problem)
@@ -218,7 +218,7 @@ class _Run(threading.Thread):
         LOG.warning("The simulation %s failed: %s", self.record.id, problem)
         self._note(state="failed", problem=problem)
 
-    def _finish(self, summary: RehearsalSummary | None) -> None:
+    def _finish(self, summary: SimulationSummary | None) -> None:
         """Store the result, which took its time, even if the state is away for a while."""
         if summary is not None:
             self._note(state="done", done=summary.rehearsed, total=summary.rehearsed)

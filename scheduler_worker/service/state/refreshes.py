@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(RefreshRequests).decode
 
 
-class LookRecords(Replica):
+class RefreshRecords(Replica):
     """A replica of the record. Methods raise StateUnavailable, and Conflict after many tries."""
 
     def __init__(self) -> None:

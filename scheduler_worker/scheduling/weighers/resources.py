@@ -13,7 +13,7 @@ from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import Weigher
 
 
-class _Figure(Weigher):
+class _ResourceWeigher(Weigher):
     """A weigher whose raw score is a column of the hosts, whatever is requested."""
 
     reads_request = False
@@ -26,7 +26,7 @@ class _Figure(Weigher):
         return float(getattr(host_state, self.column))
 
 
-class RAMWeigher(_Figure):
+class RAMWeigher(_ResourceWeigher):
     """Free memory, MiB: spreads with a positive multiplier, stacks with a negative one.
 
     Reads: ``free_ram_mb``.
@@ -38,7 +38,7 @@ class RAMWeigher(_Figure):
     option = "ram_weight_multiplier"
 
 
-class CPUWeigher(_Figure):
+class CPUWeigher(_ResourceWeigher):
     """Free vCPUs, overcommitted ones included.
 
     Reads: ``vcpus_total``, ``cpu_allocation_ratio``, ``vcpus_used``.
@@ -58,7 +58,7 @@ class CPUWeigher(_Figure):
         )
 
 
-class DiskWeigher(_Figure):
+class DiskWeigher(_ResourceWeigher):
     """Free local disk, MiB.
 
     Reads: ``free_disk_mb``.
@@ -70,7 +70,7 @@ class DiskWeigher(_Figure):
     option = "disk_weight_multiplier"
 
 
-class IoOpsWeigher(_Figure):
+class IoOpsWeigher(_ResourceWeigher):
     """Instances that are being built, resized, rescued and so on.
 
     Reads: ``num_io_ops``.
@@ -83,7 +83,7 @@ class IoOpsWeigher(_Figure):
     default_factor = MULTIPLIERS.io_ops_weight_multiplier
 
 
-class NumInstancesWeigher(_Figure):
+class NumInstancesWeigher(_ResourceWeigher):
     """Instances on the host.
 
     Reads: ``num_instances``.
@@ -95,7 +95,7 @@ class NumInstancesWeigher(_Figure):
     default_factor = MULTIPLIERS.num_instances_weight_multiplier
 
 
-class HypervisorVersionWeigher(_Figure):
+class HypervisorVersionWeigher(_ResourceWeigher):
     """The hypervisor's version.
 
     Reads: ``hypervisor_version``.
@@ -107,7 +107,7 @@ class HypervisorVersionWeigher(_Figure):
     option = "hypervisor_version_weight_multiplier"
 
 
-class BuildFailureWeigher(_Figure):
+class BuildFailureWeigher(_ResourceWeigher):
     """Failed builds on the host; the multiplier is negated.
 
     Reads: ``failed_builds``.
@@ -131,7 +131,7 @@ _MOST = 99
 """More free devices than this make no difference."""
 
 
-class PCIWeigher(_Figure):
+class PCIWeigher(_ResourceWeigher):
     """Prefers hosts with fewer free PCI devices, whatever is requested.
 
     A filter narrows requests for devices to hosts that have them; other requests should leave these

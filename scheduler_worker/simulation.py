@@ -19,8 +19,8 @@ from scheduler_worker.backends.clock import StandingClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.model.kept_decisions import KeptDecision
-from scheduler_worker.model.rehearsals import RehearsalSummary
+from scheduler_worker.model.decision_history import KeptDecision
+from scheduler_worker.model.simulations import SimulationSummary
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.copies import Snapshot
 from scheduler_worker.service.simulation.deciding import (
@@ -49,7 +49,7 @@ def rehearse(
     say: Callable[[int, int], None],
     *,
     most: int | None = None,
-) -> RehearsalSummary:
+) -> SimulationSummary:
     """Decide again, with the options of ``settings``, and sum up.
 
     ``say`` hears how many decisions have been made, of how many. ``most`` bounds the changes of

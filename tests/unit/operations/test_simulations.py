@@ -1,18 +1,18 @@
-"""Rehearsals: what can be asked, who may, and what is told of each."""
+"""Simulations: what can be asked, who may, and what is told of each."""
 
 import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RequestError
-from scheduler_worker.model.rehearsals import (
+from scheduler_worker.model.simulations import (
     Asked,
     BeforeAfter,
     ChangedDecision,
     PackingChange,
-    RehearsalSummary,
+    SimulationSummary,
 )
 from scheduler_worker.operations.callers import Caller, Grant
-from scheduler_worker.operations.rehearsals import (
+from scheduler_worker.operations.simulations import (
     begin_rehearsal,
     get_rehearsal,
     list_rehearsals,
@@ -26,7 +26,7 @@ REFUSED = ChangedDecision(
     id="1-0@east", change="refused", instances=("one",), flavor="small", hosts_before=("a",),
     hosts=(), reason="No host: none.",
 )  # fmt: skip
-SUMMARY = RehearsalSummary(
+SUMMARY = SimulationSummary(
     rehearsed=2, left_out={"it failed": 1}, placed=BeforeAfter(2, 1), refused=BeforeAfter(0, 1),
     counts={"same": 1, "refused": 1, "moved": 0, "placed": 0}, changes=[REFUSED],
     packing=PackingChange([], []),
@@ -41,7 +41,7 @@ def rest() -> Rest:
 @pytest.fixture
 def record(rest):
     """One that runs."""
-    return rest.rehearsals.begin(PLAIN, None, (), "anna")
+    return rest.simulations.begin(PLAIN, None, (), "anna")
 
 
 def test_one_begins_with_all_that_is_tried(rest):
@@ -58,7 +58,7 @@ def test_one_begins_with_all_that_is_tried(rest):
     assert (found.state, found.result, found.user) == ("reading", None, "anna")
     same = asked | {"policy": "strict", "added": ["new"]}
     assert msgspec.to_builtins(found).items() >= same.items()
-    [(policy, [added])] = rest.rehearsals.tried
+    [(policy, [added])] = rest.simulations.tried
     assert [each.unit for each in policy.filters] == ["Memory"]
     assert added.host == "new"
     assert rest.call(get_rehearsal, id=found.id) == found
@@ -67,9 +67,9 @@ def test_one_begins_with_all_that_is_tried(rest):
 def test_by_default_it_is_of_the_last_day_under_the_policies_in_force(rest):
     found = rest.call(begin_rehearsal)
     now_s = rest.world.clock.time_s()
-    [record] = rest.rehearsals.records.all()
+    [record] = rest.simulations.records.all()
     assert (record.asked.since_s, record.asked.until_s) == (now_s - 86_400.0, now_s)
-    assert rest.rehearsals.tried == [(None, ())]
+    assert rest.simulations.tried == [(None, ())]
     assert found.policy is None
 
 
@@ -95,16 +95,16 @@ def test_what_is_wrong_is_named(rest, asked, field, problem):
         rest.call(begin_rehearsal, **asked)
     assert error.value.field.startswith(field)
     assert problem in error.value.problem
-    assert rest.rehearsals.records.all() == []
+    assert rest.simulations.records.all() == []
 
 
 def test_its_result_is_told_once_it_is_done(rest, record):
     running = msgspec.structs.replace(record, state="deciding", done=1, total=2)
-    assert rest.rehearsals.records.renew(running)
+    assert rest.simulations.records.renew(running)
     found = rest.call(get_rehearsal, id=record.id)
     assert (found.state, found.done, found.total) == ("deciding", 1, 2)
     ended = msgspec.structs.replace(running, state="done", done=2)
-    assert rest.rehearsals.records.renew(ended, SUMMARY)
+    assert rest.simulations.records.renew(ended, SUMMARY)
     found = rest.call(get_rehearsal, id=record.id)
     assert (found.state, found.result) == ("done", SUMMARY)
 
@@ -112,7 +112,7 @@ def test_its_result_is_told_once_it_is_done(rest, record):
 def test_they_are_listed_the_latest_first(rest):
     for _ in range(3):
         rest.world.clock.advance(1)
-        rest.rehearsals.begin(PLAIN, None, (), "anna")
+        rest.simulations.begin(PLAIN, None, (), "anna")
     found = rest.call(list_rehearsals).items
     assert [each.id for each in found] == ["r2", "r1", "r0"]
     assert not hasattr(found[0], "result")
@@ -122,7 +122,7 @@ def test_one_that_runs_is_cancelled_and_says_by_whom_until_it_is_removed(rest, r
     rest.call(remove_rehearsal, id=record.id)
     found = rest.call(get_rehearsal, id=record.id)
     assert (found.state, found.problem) == ("cancelled", "cancelled by anna")
-    assert not rest.rehearsals.records.renew(record), "its process learns of it"
+    assert not rest.simulations.records.renew(record), "its process learns of it"
     rest.call(remove_rehearsal, id=record.id)
     for operation in (get_rehearsal, remove_rehearsal):
         with pytest.raises(NotFound):
@@ -134,21 +134,21 @@ def test_one_that_is_silent_counts_as_failed_until_it_is_heard_of(rest, record):
     found = rest.call(get_rehearsal, id=record.id)
     assert found.state == "failed"
     assert found.problem == "its API process ended, or has said nothing for 35 s"
-    assert rest.rehearsals.records.renew(record)
+    assert rest.simulations.records.renew(record)
     assert rest.call(get_rehearsal, id=record.id).state == "reading"
     rest.world.clock.advance(SILENT_S + 1)
     rest.call(remove_rehearsal, id=record.id)
-    assert rest.rehearsals.records.all() == []
+    assert rest.simulations.records.all() == []
 
 
 def test_the_oldest_that_have_ended_make_room(rest):
     for number in range(MOST + 2):
         rest.world.clock.advance(1)
-        record = rest.rehearsals.begin(PLAIN, None, (), "anna")
+        record = rest.simulations.begin(PLAIN, None, (), "anna")
         if number != 1:
             ended = msgspec.structs.replace(record, state="done")
-            assert rest.rehearsals.records.renew(ended, SUMMARY)
-    found = [each.id for each in rest.rehearsals.records.all()]
+            assert rest.simulations.records.renew(ended, SUMMARY)
+    found = [each.id for each in rest.simulations.records.all()]
     assert "r0" not in found
     assert {"r1", "r2", f"r{MOST + 1}"} <= set(found)
 

@@ -12,11 +12,11 @@ from msgspec import Meta, structs
 
 from scheduler_worker.errors import Invalid, NotFound, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.rehearsals import (
+from scheduler_worker.model.simulations import (
     Asked,
-    RehearsalProgress,
-    RehearsalRecord,
-    RehearsalSummary,
+    SimulationProgress,
+    SimulationRecord,
+    SimulationSummary,
 )
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
@@ -38,7 +38,7 @@ _DRAFT = "00000000-0000-0000-0000-000000000000"
 """The id of a policy that is tried and not stored."""
 
 
-class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which decisions are made again, and under what. Nothing that is in force is touched."""
 
     since: Moment | None = None
@@ -56,7 +56,7 @@ class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Reports of further hosts, as the RPC method `update_hosts` takes them."""
 
 
-class RehearsalOutline(RehearsalProgress, frozen=True, kw_only=True):
+class SimulationOutline(SimulationProgress, frozen=True, kw_only=True):
     """A simulation, and how far it is."""
 
     begun_at: datetime
@@ -71,35 +71,35 @@ class RehearsalOutline(RehearsalProgress, frozen=True, kw_only=True):
     """The names of the further hosts."""
 
 
-class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
+class SimulationResult(SimulationOutline, frozen=True, kw_only=True):
     """A simulation with its result; null: it has none, or not yet."""
 
-    result: RehearsalSummary | None
+    result: SimulationSummary | None
 
 
-AnyOutline = TypeVar("AnyOutline", bound=RehearsalOutline)
+AnyOutline = TypeVar("AnyOutline", bound=SimulationOutline)
 
 
-class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OneSimulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A simulation."""
 
     id: Annotated[str, Meta(description="The id of a simulation.")]
 
 
 @operation("GET", "/rehearsals", home="store")
-def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
+def list_rehearsals(call: Call, query: PageQuery) -> Page[SimulationOutline]:
     """List the simulations of the last day, the latest first."""
-    records = call.store.rehearsals.records.all()
+    records = call.store.simulations.records.all()
     ids = [record.id for record in records]
     begin = ids.index(query.marker) + 1 if query.marker in ids else 0
     shown = records[begin : begin + query.limit]
     is_last = begin + len(shown) == len(records)
-    outlines = [_outline(RehearsalOutline, record) for record in shown]
+    outlines = [_outline(SimulationOutline, record) for record in shown]
     return Page(outlines, None if is_last else shown[-1].id)
 
 
 @operation("POST", "/rehearsals", home="store", right=Right.REHEARSE, status=HTTPStatus.ACCEPTED)
-def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
+def begin_rehearsal(call: Call, asked: SimulationRequest) -> SimulationResult:
     """Begin to decide recorded decisions again; ask for the simulation until it is done."""
     from scheduler_worker import codec
 
@@ -112,33 +112,33 @@ def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
             raise RequestError(f"policy.{error.field}", error.problem) from None
     added = codec.decode_host_reports(asked.added, "added") if asked.added else ()
     terms = _asked(call, asked, added)
-    record = call.store.rehearsals.begin(terms, policy, added, call.caller.name)
-    return _outline(RehearsalResult, record, result=None)
+    record = call.store.simulations.begin(terms, policy, added, call.caller.name)
+    return _outline(SimulationResult, record, result=None)
 
 
 @operation("GET", "/rehearsals/{id}", home="store")
-def get_rehearsal(call: Call, target: OneRehearsal) -> RehearsalResult:
+def get_rehearsal(call: Call, target: OneSimulation) -> SimulationResult:
     """Show a simulation: how far it is, and its result."""
     record, result = _find(call, target.id)
-    return _outline(RehearsalResult, record, result=result)
+    return _outline(SimulationResult, record, result=result)
 
 
 @operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
-def remove_rehearsal(call: Call, target: OneRehearsal) -> None:
+def remove_rehearsal(call: Call, target: OneSimulation) -> None:
     """Cancel a simulation that runs, or forget one that has ended."""
     _find(call, target.id)
-    call.store.rehearsals.end(target.id, call.caller.name)
+    call.store.simulations.end(target.id, call.caller.name)
 
 
-def _find(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
-    rehearsal = call.store.rehearsals.records.find(id)
+def _find(call: Call, id: str) -> tuple[SimulationRecord, SimulationSummary | None]:
+    rehearsal = call.store.simulations.records.find(id)
     if rehearsal is None:
         raise NotFound("simulation", id)
     return rehearsal
 
 
-def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> Asked:
-    now_s = call.store.rehearsals.records.now_s()
+def _asked(call: Call, asked: SimulationRequest, added: Sequence[HostReport]) -> Asked:
+    now_s = call.store.simulations.records.now_s()
     since_s = now_s - DEFAULT_SPAN_S if asked.since is None else asked.since.timestamp()
     until_s = now_s if asked.until is None else asked.until.timestamp()
     if since_s >= until_s:
@@ -155,7 +155,7 @@ def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> 
 
 
 def _outline(
-    form: type[AnyOutline], record: RehearsalRecord, **more: RehearsalSummary | None
+    form: type[AnyOutline], record: SimulationRecord, **more: SimulationSummary | None
 ) -> AnyOutline:
     asked = record.asked
     times = {

@@ -8,7 +8,7 @@ import msgspec
 
 Change = Literal["same", "moved", "refused", "placed"]
 """What a decision is in a simulation, compared with what it was."""
-RehearsalState = Literal["reading", "deciding", "done", "failed", "cancelled"]
+SimulationState = Literal["reading", "deciding", "done", "failed", "cancelled"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +26,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Further hosts."""
 
 
-class RehearsalProgress(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Whose simulation it is, and how far it is."""
 
     id: str
     user: str
-    state: RehearsalState = "reading"
+    state: SimulationState = "reading"
     read: int = 0
     """Decisions that were read."""
     done: int = 0
@@ -41,7 +41,7 @@ class RehearsalProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Why it failed, or who cancelled it."""
 
 
-class RehearsalRecord(RehearsalProgress, frozen=True, kw_only=True):
+class SimulationRecord(SimulationProgress, frozen=True, kw_only=True):
     """A simulation as it is stored."""
 
     begun_at_s: float
@@ -112,7 +112,7 @@ class PackingChange(msgspec.Struct, frozen=True):
     after: list[Packing]
 
 
-class RehearsalSummary(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What became of all decisions together."""
 
     rehearsed: int
