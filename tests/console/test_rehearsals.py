@@ -60,10 +60,10 @@ def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, con
     page = console.entered("/policies")
     page.get_by_label("Policy of east").select_option("power_saving")
     page.get_by_role("button", name="Rehearse first for east").click()
-    expect(page.get_by_role("heading", name="Simulations")).to_be_visible()
+    expect(page.get_by_role("heading", name="Rehearsals")).to_be_visible()
     expect(page.get_by_label("Cluster")).to_have_value("east")
     page.get_by_role("button", name="Rehearse").click()
-    expect(page.get_by_role("heading", name="Simulation", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="Rehearsal", exact=True)).to_be_visible()
     expect(page.locator("main")).to_contain_text("under the policy power_saving")
     expect(page.locator("#rehearsal-result")).to_contain_text("Of 5 decisions")
     attached = {each.cluster: each.policy_id for each in decided.administration.attachments.all()}
@@ -91,13 +91,13 @@ def test_what_is_wrong_is_said(decided, console):
     )
     page.get_by_role("button", name="Remove this result").click()
     expect(page.locator("main")).to_contain_text("It was removed.")
-    page.get_by_role("link", name="Simulations").first.click()
+    page.get_by_role("link", name="Rehearsals").first.click()
     expect(page.locator("main")).to_contain_text("There is none.")
 
 
 @pytest.mark.deep
 def test_one_that_runs_shows_how_far_it_is_and_can_be_cancelled(decided, console):
-    records = decided._rehearsals.records
+    records = decided._simulations.records
     running = records_with(records, state="deciding", read=9, done=3, total=9)
     page = console.entered(f"/rehearsals/{running.id}")
     expect(page.locator("main")).to_contain_text("3 of 9 decisions")
@@ -116,7 +116,7 @@ def records_with(records, **fields):
 
 @pytest.mark.deep
 def test_readers_see_results_and_begin_none(decided, console):
-    records_with(decided._rehearsals.records)
+    records_with(decided._simulations.records)
     page = console.entered("/rehearsals", user=READER)
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.get_by_role("button", name="Rehearse")).to_have_count(0)

@@ -47,7 +47,7 @@ def api(tmp_path) -> Iterator[ApiProcess]:
 
 @pytest.fixture
 def rehearsals(api) -> Simulations:
-    return api._rehearsals
+    return api._simulations
 
 
 @pytest.fixture
