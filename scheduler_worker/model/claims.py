@@ -88,7 +88,7 @@ class ChosenHost(ForInstance, frozen=True, gc=False, kw_only=True):
     @property
     def id(self) -> str:
         """One for each instance and host; reserving the same again replaces it."""
-        return f"{self.instance_uuid}@{self.host_uuid}"  # as reservation_id() says, at no call
+        return reservation_id(self.instance_uuid, self.host_uuid)
 
 
 class Claim(ChosenHost, frozen=True, gc=False, kw_only=True):

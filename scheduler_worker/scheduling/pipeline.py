@@ -301,6 +301,5 @@ def with_group_host(spec: RequestSpec, host: str) -> RequestSpec:
 
 
 def _same_cell(alternates: Sequence[Selection], chosen: Selection, count: int) -> list[Selection]:
-    return [alternate for alternate in alternates if alternate.cell_uuid == chosen.cell_uuid][
-        :count
-    ]
+    cell = chosen.cell_uuid
+    return [alternate for alternate in alternates if alternate.cell_uuid == cell][:count]

@@ -227,9 +227,9 @@ class Scale:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Between which scores its scores are spread, if products depend on nothing else of others.
+        """The scores that become 0 and 1, if a product depends on only these and its own score.
 
-        None: they do.
+        None: a product depends on more of the other hosts' scores.
         """
         return None
 

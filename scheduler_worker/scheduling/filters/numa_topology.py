@@ -98,11 +98,9 @@ def _has_room(
     threads: bool,
 ) -> bool:
     """Whether :func:`_rejection` has no reason."""
-    if topology is None:
-        return asked is None
-    if threads and all(cell.threads_per_core < 2 for cell in topology.cells):
+    if _rejection_before_fit(topology, asked, threads=threads):
         return False
-    return asked is None or fits(topology, pools, asked, Ratios(*ratios))
+    return asked is None or topology is None or fits(topology, pools, asked, Ratios(*ratios))
 
 
 def _rejection(
@@ -114,12 +112,21 @@ def _rejection(
     threads: bool,
 ) -> str | None:
     """Why a host cannot take the instance; None when it can."""
+    rejection = _rejection_before_fit(topology, asked, threads=threads)
+    if rejection or asked is None or topology is None:
+        return rejection
+    fitted = fit(topology, pools, asked, ratios)
+    return fitted if isinstance(fitted, str) else None
+
+
+def _rejection_before_fit(
+    topology: NUMATopology | None, asked: Wanted | None, *, threads: bool
+) -> str | None:
     if topology is None:
         return "reports no NUMA topology" if asked else None
     if threads and all(cell.threads_per_core < 2 for cell in topology.cells):
         return "has one thread for each core"
-    fitted = fit(topology, pools, asked, ratios) if asked else None
-    return fitted if isinstance(fitted, str) else None
+    return None
 
 
 class PciPassthroughFilter(Filter):
