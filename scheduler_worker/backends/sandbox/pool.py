@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from scheduler_worker import events
 from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, unprivileged
@@ -55,7 +56,8 @@ class _Pool:
         self._free: LifoQueue[Sandbox | ExternalUnitFailed | None] = LifoQueue()
         for sandbox in (*[None] * (settings.processes - 1), first):
             self._free.put(sandbox)
-        self._starting: set[threading.Thread] = set()
+        self._starting: WeakSet[threading.Thread] = WeakSet()
+        """A thread leaves it when it ends."""
         self._killed = 0
         """How many calls in a row ended with their sandbox."""
         self._rests_until_s = 0.0
@@ -114,7 +116,6 @@ class _Pool:
                 self._put(self._started())
             except (ExternalUnitFailed, OSError) as error:
                 self._put(ExternalUnitFailed(str(error)))
-            self._starting.discard(threading.current_thread())
 
         starting = threading.Thread(target=replace, name="unit-start", daemon=True)
         starting.start()

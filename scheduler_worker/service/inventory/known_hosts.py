@@ -67,8 +67,11 @@ class KnownHosts:
 
     def is_elsewhere(self, replica: ClusterReplica, report: HostReport) -> bool:
         """Whether another cluster has a host of the report's uuid."""
-        clusters = self._fleet.known(self._fleet.places.of(_uuid(report)) - {replica.scope})
-        return any(record_of_uuid(cluster, report) for cluster in clusters)
+        for other in self._fleet.known(self._fleet.places.of(_uuid(report)) - {replica.scope}):
+            with other.lock:
+                if record_of_uuid(other, report):
+                    return True
+        return False
 
     def register(self, scope: str) -> None:
         """Store a cluster's name unless it is known. Raises StateUnavailable."""

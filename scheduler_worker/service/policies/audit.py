@@ -15,7 +15,7 @@ from msgspec import structs
 
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.policy_store import EVERYTHING, AuditEntry, AuditFilter, PolicyStore
-from scheduler_worker.ports import Clock, Guard, Put, Seen, Store, Transaction
+from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
 from scheduler_worker.service.state.records import gone
 from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.unique import unique_hex
@@ -139,7 +139,8 @@ class SharedAudit(Audit):
             *(entry.action, entry.subject, entry.user, entry.origin, entry.result),
             f", {entry.reason}" if entry.reason else "",
         )
-        now_s = self._store.changes(SCOPE, Seen()).now_s
+        with self._replica.lock:
+            now_s = self._replica.refresh(self._store).now_s
         key = f"{entry.at_s:017.6f} {unique_hex()}"
         put = Put(key, msgspec.json.encode(entry), now_s + KEEP_S)
         self._store.write(SCOPE, [Transaction([put])])
