@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import os
 import socket
 import ssl
@@ -19,7 +20,6 @@ from cheroot import server as cheroot_server
 from cheroot.makefile import StreamReader
 from cheroot.ssl.builtin import BuiltinSSLAdapter
 
-from scheduler_worker.deadlines import DeadlineReader
 from scheduler_worker.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
@@ -72,6 +72,31 @@ class _Connection(cheroot_server.HTTPConnection):  # type: ignore[misc]
     def allow(self, seconds: float) -> None:
         """From now on reading may take so long."""
         self.rfile.raw.until_s = time.monotonic() + seconds
+
+
+class DeadlineReader(socket.SocketIO):
+    """The raw reader of a socket; raises TimeoutError at ``until_s`` of the monotonic clock.
+
+    A socket's own timeout begins again with each byte.
+    """
+
+    until_s = math.inf
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock, "rb")
+        self._socket = sock
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        before_s = self._socket.gettimeout()
+        if left_s < math.inf:
+            self._socket.settimeout(left_s if before_s is None else min(left_s, before_s))
+        try:
+            return super().readinto(buffer)
+        finally:
+            self._socket.settimeout(before_s)
 
 
 class _Reader(DeadlineReader):

@@ -17,6 +17,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -30,11 +31,9 @@ from scheduler_worker.api.calls import ROUTE, WebCall
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
-from scheduler_worker.api.forgery import check_form, check_origin
-from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.ovirt import ROUTES, OvirtApi, Route
 from scheduler_worker.api.problems import failed_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
-from scheduler_worker.api.routes import ROUTES, Route
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
 from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
@@ -347,3 +346,37 @@ def _request_id(request: Request) -> str:
     headers = request.headers
     correlation_id = request.args.get("correlation_id") or headers.get("Correlation-Id") or ""
     return correlation_id if _REQUEST_ID.match(correlation_id) else f"req-{uuid.uuid4()}"
+
+
+_TYPES_OF_FORMS = {"", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"}
+"""What a page sends to another origin without asking it first; empty: no type at all."""
+_OWN_SITES = {"same-origin", "none"}
+"""``none``: the user typed the address."""
+
+
+def check_origin(request: Request) -> None:
+    """Raises Refusal with 403 for a browser's request from another origin."""
+    site = request.headers.get("Sec-Fetch-Site")
+    # Browsers that are old, or ask over plain HTTP, send no site; a POST has its origin then.
+    origin = request.headers.get("Origin")
+    own = f"{request.scheme}://{request.host}"
+    is_foreign = site not in _OWN_SITES if site else origin is not None and origin != own
+    if is_foreign:
+        raise Refusal(
+            HTTPStatus.FORBIDDEN,
+            "[A page of another origin has sent this request; a password is accepted from this "
+            "origin only, use a token]",
+        )
+
+
+def check_form(request: Request) -> None:
+    """Raises Refusal with 415 for a POST that an HTML form could have sent.
+
+    Of changes a form sends POST only; a browser asks first before any other method.
+    """
+    if request.method == "POST" and request.mimetype in _TYPES_OF_FORMS:
+        raise Refusal(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "[A POST with a password needs the Content-Type of its body, application/json or "
+            f"application/xml; it has {request.mimetype or 'none'}]",
+        )

@@ -17,7 +17,7 @@ from scheduler_worker.codec.primitives import plain, wrapped
 from scheduler_worker.codec.typed import redacted, typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import RequestSpec, every_field, under_present_names
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import with_topology
 
 Plain = dict[str, Any]
 

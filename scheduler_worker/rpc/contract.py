@@ -1,4 +1,4 @@
-"""What an RPC endpoint consists of: contexts, methods, and ids for callers that send none."""
+"""What an RPC endpoint consists of: contexts, methods, and a request made of a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 LONGEST_NAME = 255
@@ -73,3 +75,31 @@ def instance_ids(spec: RequestSpec, context: Context) -> tuple[str, ...]:
         str(uuid.uuid5(_INSTANCE_NAMESPACE, f"{source}/{number}"))
         for number in range(spec.num_instances)
     )
+
+
+def prepare_request(
+    context: Context,
+    spec: RequestSpec,
+    instance_uuids: tuple[str, ...] | None,
+    *,
+    num_alternates: int = 0,
+    priority: int = 0,
+) -> Request:
+    """The scheduler's request, with ids for its instances where the caller named none."""
+    return Request(
+        spec=spec,
+        instance_uuids=instance_uuids or instance_ids(spec, context),
+        request_id=context.request_id,
+        global_request_id=context.global_request_id,
+        traceparent=context.traceparent,
+        waited_s=context.waited_s,
+        num_alternates=num_alternates,
+        priority=priority,
+        owner=_owner(context, spec),
+    )
+
+
+def _owner(context: Context, spec: RequestSpec) -> Owner | None:
+    """Whose quota the instances count for; old requests do not name their user."""
+    project_id, user_id = spec.project_id or context.project_id, spec.user_id or context.user_id
+    return Owner(project_id, user_id) if project_id and user_id else None

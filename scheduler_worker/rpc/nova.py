@@ -16,8 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_worker import codec
-from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.preparation import prepare_request
+from scheduler_worker.rpc.contract import Context, Endpoint, prepare_request
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.inventory.inventory import Inventory

@@ -24,7 +24,7 @@ from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
-from scheduler_worker.scheduling.numa.requests import with_page_sizes
+from scheduler_worker.scheduling.numa.constraints import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.prefilters.units import (
     Inventories,

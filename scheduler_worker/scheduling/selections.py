@@ -22,7 +22,7 @@ from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.destination import names_destination
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import EquivalenceClasses
-from scheduler_worker.scheduling.numa.requests import taken_by
+from scheduler_worker.scheduling.numa.constraints import taken_by
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
 from scheduler_worker.scheduling.pci.pools import providers_of
 from scheduler_worker.scheduling.plugin import Filter

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.connection import Loop
 from tests.support.descriptors import many_descriptors
 
 

@@ -12,7 +12,7 @@ from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.capacity import Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.policies import LOCKED_POLICIES
 from scheduler_worker.scheduling.pipeline import Pipeline, Request

@@ -27,8 +27,8 @@ from scheduler_worker.scheduling.filters.numa_topology import (
     PciPassthroughFilter,
 )
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
+from scheduler_worker.scheduling.numa.constraints import wanted
 from scheduler_worker.scheduling.numa.fit import Fitted, fit, ordered
-from scheduler_worker.scheduling.numa.requests import wanted
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, PublishOutcome
+from scheduler_worker.rpc.serving.connection import Callback, ConnectionLostError, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
@@ -25,7 +25,6 @@ from scheduler_worker.rpc.serving.deliveries import (
     Republish,
     Requeue,
 )
-from scheduler_worker.rpc.serving.loop import Callback
 from scheduler_worker.rpc.serving.settings import QueueNames
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process, Thread
@@ -416,7 +415,7 @@ class BrokerConnection:
 
 
 class Loop:
-    """The interface of :class:`scheduler_worker.rpc.serving.loop.Loop`."""
+    """The interface of :class:`scheduler_worker.rpc.serving.connection.Loop`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -11,8 +11,8 @@ from bench.table import percentile, show
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import PCIPools, read_numa_topology, read_pci_pools
 from scheduler_worker.scheduling.numa.cells import Ratios
+from scheduler_worker.scheduling.numa.constraints import wanted
 from scheduler_worker.scheduling.numa.fit import fit
-from scheduler_worker.scheduling.numa.requests import wanted
 
 _VF = {"vendor_id": "15b3", "product_id": "101e"}
 _TIMES = 20

@@ -10,7 +10,7 @@ from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import with_topology
 
 SHAPES = ((64, 262_144), (96, 393_216), (128, 1_048_576))
 ZONES = ("az1", "az2", "az3")

@@ -16,9 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import BusConnection
+from scheduler_worker.rpc.serving.connection import BusConnection, Loop
 from scheduler_worker.rpc.serving.envelope import WireRequest
-from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.queue_delay import QueueDelay, Throughput
 from scheduler_worker.unique import unique_hex
 

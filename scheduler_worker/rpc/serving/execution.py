@@ -9,8 +9,7 @@ import itertools
 import math
 import time
 
-from scheduler_worker.rpc.serving.connection import BusConnection
-from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.connection import BusConnection, Loop
 from scheduler_worker.rpc.slots import Slots, Task
 
 _MOST_EXTRA_CONSUMERS = 100

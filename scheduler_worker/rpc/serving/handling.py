@@ -19,7 +19,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Result
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.admission import Admission
-from scheduler_worker.rpc.serving.connection import BusConnection, PublishOutcome
+from scheduler_worker.rpc.serving.connection import BusConnection, Loop, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Begin,
     Command,
@@ -32,7 +32,6 @@ from scheduler_worker.rpc.serving.deliveries import (
 )
 from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.execution import Execution, ExtraConsumers, SlotWatch
-from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import UndeliveredAnswers
 from scheduler_worker.rpc.slots import Slots

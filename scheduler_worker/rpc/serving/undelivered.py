@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from scheduler_worker import events
 from scheduler_worker.observer import Observer
+from scheduler_worker.rpc.serving.connection import Loop
 from scheduler_worker.rpc.serving.deliveries import Publish
-from scheduler_worker.rpc.serving.loop import Loop
 
 LOG = logging.getLogger(__name__)
 

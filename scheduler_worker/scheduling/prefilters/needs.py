@@ -29,7 +29,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import Flavor, RequestGroup, RequestSpec
 from scheduler_worker.scheduling.extra_specs import parsed
-from scheduler_worker.scheduling.numa.requests import wanted
+from scheduler_worker.scheduling.numa.constraints import wanted
 from scheduler_worker.scheduling.pci.pools import pci_requests
 from scheduler_worker.scheduling.prefilters.traits import (
     DISABLED,

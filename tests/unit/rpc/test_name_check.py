@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from scheduler_worker.rpc.serving.name_check import NameCheck
+from scheduler_worker.rpc.serving.server import NameCheck
 from scheduler_worker.rpc.serving.settings import QueueNames
 
 

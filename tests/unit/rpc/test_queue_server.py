@@ -16,10 +16,9 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
-from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, Loop
 from scheduler_worker.rpc.serving.deliveries import Ack, Delivery, Publish
 from scheduler_worker.rpc.serving.execution import ExtraConsumers
-from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers

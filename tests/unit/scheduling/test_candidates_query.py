@@ -14,7 +14,7 @@ from scheduler_worker.model.providers import (
     ProviderSummary,
     ProviderUse,
 )
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.prefilters.candidates_query import (
     asked_classes,
     by_root,

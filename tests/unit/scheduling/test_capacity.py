@@ -7,7 +7,7 @@ from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster,
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
 from tests.support.hosts import aggregate, host_record, host_table, request_spec

@@ -7,8 +7,7 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.topology import InstanceNUMATopology
-from scheduler_worker.scheduling.numa.constraints import cpu_set, instance_topology
-from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.numa.constraints import cpu_set, instance_topology, with_topology
 from tests.support.hosts import request_spec
 
 

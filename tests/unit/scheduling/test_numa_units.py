@@ -16,9 +16,9 @@ from scheduler_worker.scheduling.filters.numa_topology import (
     NUMATopologyFilter,
     PciPassthroughFilter,
 )
-from scheduler_worker.scheduling.numa import requests as numa_requests
+from scheduler_worker.scheduling.numa import constraints
+from scheduler_worker.scheduling.numa.constraints import taken_by
 from scheduler_worker.scheduling.numa.fit import fit
-from scheduler_worker.scheduling.numa.requests import taken_by
 from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.topologies import asked, host_cell, instance_cell
@@ -327,7 +327,7 @@ def test_cells_are_taken_as_the_filter_found_them_where_packing_finds_none(monke
     def gives_up(*given, packs=False):
         return "gave up" if packs else fit(*given)
 
-    monkeypatch.setattr(numa_requests, "fit", gives_up)
+    monkeypatch.setattr(constraints, "fit", gives_up)
     table = hosts(a={"numa_topology": cells(host_cell(0))})
     spec = request_spec(numa_topology=asked(instance_cell(pinned=1)))
     assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [0]
