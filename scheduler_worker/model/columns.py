@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,23 +44,23 @@ def provider_tree(record: HostRecord) -> ProviderTree:
 
 
 COLUMNS = (
-    HostColumn("total_usable_ram_mb", "i8", "MiB", lambda r: r.memory_mb),
+    HostColumn("total_usable_ram_mb", "i8", "MiB", attrgetter("memory_mb")),
     HostColumn("free_ram_mb", "i8", "MiB", host_records.free_ram_mb),
-    HostColumn("total_usable_disk_gb", "i8", "GiB", lambda r: r.local_gb),
+    HostColumn("total_usable_disk_gb", "i8", "GiB", attrgetter("local_gb")),
     HostColumn("disk_mb_used", "i8", "MiB", lambda r: 1024 * r.local_gb_used),
     HostColumn("free_disk_mb", "i8", "MiB", host_records.free_disk_mb),
-    HostColumn("vcpus_total", "i8", "vCPU", lambda r: r.vcpus),
-    HostColumn("vcpus_used", "i8", "vCPU", lambda r: r.vcpus_used),
-    HostColumn("cpu_allocation_ratio", "f8", "", lambda r: r.cpu_allocation_ratio),
-    HostColumn("ram_allocation_ratio", "f8", "", lambda r: r.ram_allocation_ratio),
-    HostColumn("disk_allocation_ratio", "f8", "", lambda r: r.disk_allocation_ratio),
-    HostColumn("reserved_host_cpus", "i8", "vCPU", lambda r: r.reserved_host_cpus),
-    HostColumn("reserved_host_memory_mb", "i8", "MiB", lambda r: r.reserved_host_memory_mb),
-    HostColumn("reserved_host_disk_mb", "i8", "MiB", lambda r: r.reserved_host_disk_mb),
+    HostColumn("vcpus_total", "i8", "vCPU", attrgetter("vcpus")),
+    HostColumn("vcpus_used", "i8", "vCPU", attrgetter("vcpus_used")),
+    HostColumn("cpu_allocation_ratio", "f8", "", attrgetter("cpu_allocation_ratio")),
+    HostColumn("ram_allocation_ratio", "f8", "", attrgetter("ram_allocation_ratio")),
+    HostColumn("disk_allocation_ratio", "f8", "", attrgetter("disk_allocation_ratio")),
+    HostColumn("reserved_host_cpus", "i8", "vCPU", attrgetter("reserved_host_cpus")),
+    HostColumn("reserved_host_memory_mb", "i8", "MiB", attrgetter("reserved_host_memory_mb")),
+    HostColumn("reserved_host_disk_mb", "i8", "MiB", attrgetter("reserved_host_disk_mb")),
     HostColumn("num_instances", "i8", "", lambda r: host_records.stat(r, "num_instances")),
     HostColumn("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
     HostColumn("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
-    HostColumn("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
+    HostColumn("hypervisor_version", "i8", "", attrgetter("hypervisor_version")),
     HostColumn("has_inventories", "?", "", has_inventories),
     HostColumn("unused_vcpu", "i8", "vCPU", partial(unused, resource_class="VCPU")),
     HostColumn("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -311,10 +311,11 @@ class HostTable(Hosts):
 
     def put(self, record: HostRecord, version: int) -> None:
         """Insert or replace a host, less its live reservations."""
-        known = self._row_of.get(record.uuid)
-        nodes = {_node(record)} if known is None else {_node(record), _node(self.records[known])}
-        with self._former_aside(nodes):
-            row = self._append(record) if known is None else known
+        row = self._row_of.get(record.uuid)
+        if row is None:
+            self.put_new([record], [version])
+            return
+        with self._former_aside({_node(record), _node(self.records[row])}):
             self._unname(row)
             self.records[row], self.versions[row] = record, version
             self._name(row)
@@ -325,12 +326,35 @@ class HostTable(Hosts):
             for reservation in self._reserved_for("host", record.uuid):
                 self._count(row, reservation, 1)
         if self._states is not None:
-            if row == len(self._states):
-                self._states.append(HostState(self, row))
             state = self._states[row]
             state.record, state.version = record, version
             state.aggregates = self.aggregates_of(record.host)
         self._facts_changed(row)
+
+    def put_new(self, records: Sequence[HostRecord], versions: Iterable[int]) -> None:
+        """Insert hosts that are not here yet, less their live reservations.
+
+        Many at once are filled in column by column, which is several times as fast.
+        """
+        first = len(self.records)
+        self._make_room(first + len(records))
+        with self._former_aside({_node(record) for record in records}):
+            self.records += records
+            self.versions += versions
+            rows = slice(first, len(self.records))
+            for column in COLUMNS:
+                facts = np.fromiter(map(column.of, records), column.dtype, len(records))
+                self.columns[column.name][rows] = facts
+            for name, values in self._announced.items():
+                values[rows] = self.columns[name][rows]
+            for row, record in enumerate(records, first):
+                self._row_of[record.uuid] = row
+                self._name(row)
+                for reservation in self._reserved_for("host", record.uuid):
+                    self._count(row, reservation, 1)
+        if self._states is not None:
+            self._states += [HostState(self, row) for row in range(first, len(self.records))]
+        self._begin_generation()
 
     def remove(self, host_uuid: str) -> None:
         """Remove a host; the last row takes its place. An unknown one is ignored."""
@@ -349,19 +373,13 @@ class HostTable(Hosts):
                 last.row = row
         self._forget_facts()
 
-    def _append(self, record: HostRecord) -> int:
-        row = len(self.records)
-        if row == self._capacity:
-            self._capacity *= 2
+    def _make_room(self, rows: int) -> None:
+        self._in_use.clear()
+        if rows > self._capacity:
+            self._capacity = max(rows, 2 * self._capacity)
             for columns in (self.columns, self._announced):
                 for name, values in columns.items():
                     columns[name] = np.resize(values, self._capacity)
-        self.records.append(record)
-        self.versions.append(0)
-        self._in_use.clear()
-        self._row_of[record.uuid] = row
-        self._begin_generation()
-        return row
 
     def _remove(self, row: int) -> None:
         last = len(self.records) - 1

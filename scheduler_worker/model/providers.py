@@ -193,6 +193,8 @@ def read_providers(
     If the root has inventories of what flavors take, nothing counts as used of these.
     """
     below = {provider.uuid: provider for provider in reported}
+    if not below:
+        return ProviderTree((host_uuid,), _root_alone(tuple(traits)))
     root = below.pop(host_uuid, ResourceProvider(uuid=host_uuid))
     if is_capacity(root.inventories):
         usages = {name: n for name, n in root.usages.items() if name not in FLAVOR_CLASSES}
@@ -204,6 +206,11 @@ def read_providers(
         parent = places.get(provider.parent_provider_uuid or host_uuid, ROOT)
         providers.append(_provider(provider, parent, frozenset()))
     return ProviderTree(uuids, _shared(tuple(providers)))
+
+
+@lru_cache(maxsize=1024)
+def _root_alone(traits: tuple[str, ...]) -> Providers:
+    return _shared((_provider(ResourceProvider(uuid=""), ROOT, frozenset(traits)),))
 
 
 def _provider(reported: ResourceProvider, parent: int, traits: Traits) -> Provider:

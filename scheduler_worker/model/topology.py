@@ -341,8 +341,10 @@ def _shared(topology: NUMATopology) -> NUMATopology:
 
 def read_pci_pools(reported: Iterable[Any] | None) -> PCIPools:
     """Reads reported pools, those with the fewest tags first; invalid ones are left out."""
+    if not reported:
+        return ()
     counts: dict[PCIPool, int] = {}
-    for plain in reported or ():
+    for plain in reported:
         try:
             pool = msgspec.convert(plain, PCIPool)
         except msgspec.ValidationError:

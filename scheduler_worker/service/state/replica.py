@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from msgspec import structs
+
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate, by_host
@@ -242,10 +244,16 @@ class ClusterReplica(Replica):
         """The mode that was set for the cluster's balance; None: the workers' own applies."""
         self._observer = observer
         self._expired = 0
+        self._new_hosts: dict[str, tuple[HostRecord, int]] = {}
+        """Uuid -> record and version: hosts that came one after the other, to be put at once."""
 
     def apply(self, changes: Changes) -> bool:
         self.table.now_s = changes.now_s
+        if changes.reset:
+            entries = sorted(changes.entries, key=lambda change: change.key[:2] != records.HOST)
+            changes = structs.replace(changes, entries=entries)
         is_current = super().apply(changes)
+        self._put_new_hosts()
         if self._expired:
             self._observer.count(events.RESERVATIONS_EXPIRED, by=self._expired)
             self._expired = 0
@@ -272,7 +280,14 @@ class ClusterReplica(Replica):
         elif key == records.SWITCH:
             self.switch = None if value is None else records.read_switch(value)
 
+    def _put_new_hosts(self) -> None:
+        if self._new_hosts:
+            self.table.put_new(*zip(*self._new_hosts.values(), strict=True))
+            self._new_hosts.clear()
+
     def _take_of_table(self, kind: str, name: str, version: int, value: bytes | None) -> None:
+        if kind != records.HOST:
+            self._put_new_hosts()
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
         elif kind == records.INSTANCES:
@@ -285,6 +300,8 @@ class ClusterReplica(Replica):
             record = None if value is None else records.read_host(value)
             if record is None:
                 self.table.remove(name)
+            elif row is None:
+                self._new_hosts[name] = record, version
             else:
                 self.table.put(record, version)
             self.places.replace(self.scope, kind + name, before, _names(record))

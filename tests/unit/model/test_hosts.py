@@ -22,8 +22,7 @@ def record(number: int, **reported):
 
 def table(count: int = 3) -> HostTable:
     hosts = HostTable()
-    for number in range(count):
-        hosts.put(record(number), version=number + 1)
+    hosts.put_new([record(number) for number in range(count)], range(1, count + 1))
     return hosts
 
 
