@@ -55,24 +55,26 @@ _MAX_USED = 65_536
 _GROUPS = "aggregate groups"
 
 
-class SetIndex(dict[Key, set[Value]]):
-    """Key -> the values filed under it, without empty sets."""
+class SetIndex(dict[Key, "set[Value] | tuple[Value]"]):
+    """Key -> the values filed under it; most have one, and a tuple is a fifth of a set's size."""
 
     def add(self, key: Key, value: Value) -> None:
         """File a value under a key; one that is there already stays there once."""
         values = self.get(key)
         if values is None:
-            self[key] = {value}
-        else:
+            self[key] = (value,)
+        elif isinstance(values, set):
             values.add(value)
+        elif value not in values:
+            self[key] = {*values, value}
 
     def discard(self, key: Key, value: Value) -> None:
         """Remove a value from a key, and the key with its last value; an absent one is ignored."""
-        values = self.get(key)
-        if values is not None:
+        values = self.get(key, ())
+        if isinstance(values, set):
             values.discard(value)
-            if not values:
-                del self[key]
+        if not values or values == (value,):
+            self.pop(key, None)
 
 
 class Marks(NamedTuple):

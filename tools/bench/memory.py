@@ -1,6 +1,7 @@
 """Memory of one worker with a fleet: resident size before and after the reports."""
 
 import argparse
+import itertools
 import multiprocessing
 import resource
 
@@ -31,9 +32,9 @@ def _measure(hosts: int) -> dict:
 
     with app.build(conf.load()).running() as worker, SchedulerClient(worker.bus) as client:
         before = _peak_mib()
-        reports = list(fleet.reports(hosts))
-        for start in range(0, hosts, CHUNK):
-            client.update_hosts(reports[start : start + CHUNK])
+        reports = fleet.reports(hosts)
+        while some := list(itertools.islice(reports, CHUNK)):
+            client.update_hosts(some)
         client.select_destinations(fleet.plain(), ["i1"])
         return {"hosts": hosts, "empty_mib": before, "peak_mib": _peak_mib()}
 
