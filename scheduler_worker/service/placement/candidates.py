@@ -39,6 +39,19 @@ class Candidates(NamedTuple):
     """Cluster -> its count of host moves when it was read."""
 
 
+class _Instances(NamedTuple):
+    """What clusters know of a request's instances."""
+
+    moves_seen: Mapping[str, int]
+    """Cluster -> its count of host moves before it was read."""
+    homes: dict[str, str]
+    """Instance uuid -> the cluster of its reservation."""
+    moving: list[ClusterReplica]
+    """Where a balance moves one."""
+    given_up: set[str]
+    """The clusters where one gives up its host."""
+
+
 def refusal(
     refused: NoValidHost, replicas: Sequence[ClusterReplica], spec: RequestSpec
 ) -> NoValidHost:
@@ -138,45 +151,43 @@ class ClusterChoice:
         """
         if len(replicas) < 2:
             return Candidates(replicas)
-        reserved, moves_seen = self._reserved(replicas, request)
+        known = self._instances(replicas, request)
         # A VM that a balance moves stays in its cluster.
-        if moving := [replica for replica in replicas if _moves(replica, request)]:
-            return Candidates(moving, moves_seen=moves_seen)
+        if known.moving:
+            return Candidates(known.moving, moves_seen=known.moves_seen)
         replicas = self._decidable(replicas)
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
-        homes = {*(intents | reserved).values()}
+        homes = {*(intents | known.homes).values()}
         fitting = self._in_order(replicas, request.spec)
-        given_up = {replica.scope for replica in replicas if _gives_up(replica, request)}
-        at_home = [each for each in (*fitting, *replicas) if each.scope in homes | given_up]
+        first = homes | known.given_up
+        at_home = [replica for replica in (*fitting, *replicas) if replica.scope in first]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
-        return Candidates(ranked, is_split=len(homes) > 1, moves_seen=moves_seen)
+        return Candidates(ranked, is_split=len(homes) > 1, moves_seen=known.moves_seen)
 
-    def _reserved(
-        self, replicas: Sequence[ClusterReplica], request: Request
-    ) -> tuple[dict[str, str], dict[str, int]]:
-        """Reads all clusters: instance uuid -> cluster of its reservation, and the move counts.
-
-        The counts are those before the read.
-        """
+    def _instances(self, replicas: Sequence[ClusterReplica], request: Request) -> _Instances:
+        """Reads all clusters."""
         store, clock = self._deps.fleet.store, self._deps.clock
         for _ in range(_MAX_READS):
-            homes: dict[str, str] = {}
-            moves_seen = _moves_seen(replicas)
+            known = _Instances(_moves_seen(replicas), {}, [], set())
             now_s = clock.monotonic_s()
-            for each in (self._deps.placement_intents, *replicas):
-                each.catch_up(store, clock, now_s)
+            for scope in (self._deps.placement_intents, *replicas):
+                scope.catch_up(store, clock, now_s)
             # A reservation that leaves with its host is in no cluster until the host has arrived.
             self._deps.moves.finish(instances=request.instance_uuids)
             for replica in replicas:
                 with replica.lock:
                     table = self._deps.fleet.prepare(replica)
                     reserved = reserved_rows(replica, table, request)
-                homes.update(dict.fromkeys(reserved, replica.scope))
-            nothing_moved = moves_seen == _moves_seen(replicas)
-            if nothing_moved or len(homes) == len(request.instance_uuids):
+                    known.homes.update(dict.fromkeys(reserved, replica.scope))
+                    if migration_of(replica, request) is not None:
+                        known.moving.append(replica)
+                    if given_up(replica, table, request):
+                        known.given_up.add(replica.scope)
+            nothing_moved = known.moves_seen == _moves_seen(replicas)
+            if nothing_moved or len(known.homes) == len(request.instance_uuids):
                 break
             # Otherwise one may have gone from a cluster not yet read to one read already.
-        return homes, moves_seen
+        return known
 
     def _in_order(
         self, replicas: Sequence[ClusterReplica], spec: RequestSpec
@@ -187,16 +198,6 @@ class ClusterChoice:
                 held.enter_context(replica.lock)
             views = [ClusterView.current(self._deps, replica) for replica in replicas]
             return [replicas[at] for at in in_order(views, spec)]
-
-
-def _moves(replica: ClusterReplica, request: Request) -> bool:
-    with replica.lock:
-        return migration_of(replica, request) is not None
-
-
-def _gives_up(replica: ClusterReplica, request: Request) -> bool:
-    with replica.lock:
-        return bool(given_up(replica, replica.table, request))
 
 
 def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:
