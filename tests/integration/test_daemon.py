@@ -206,7 +206,7 @@ def fragile(config):
     """A configuration with which a message ends the server."""
     with config.open("a") as file:
         file.write("[filter_scheduler]\nenabled_filters = FragileFilter\n")
-        for name in (ALL_FILTERS, "tests.support.fragile.FragileFilter"):
+        for name in (ALL_FILTERS, "tests.support.plugins.FragileFilter"):
             file.write(f"available_filters = {name}\n")
     return config
 
