@@ -51,7 +51,10 @@ class Datacenter:
 
     def report(self) -> None:
         self.client.update_hosts(
-            [busy_host(name, **dict.fromkeys(vms, 10.0)) for name, vms in self.vms.items()]
+            [
+                busy_host(name, "default", **dict.fromkeys(vms, 10.0))
+                for name, vms in self.vms.items()
+            ]
         )
 
     def move(self, vm: str) -> str:

@@ -207,19 +207,19 @@ def plain(tmp_path, capsys) -> Callable[..., list[Finding]]:
         path = write_config(tmp_path / "plain.conf", **local | groups)
         capsys.readouterr()
         status = main(["doctor", "--json", "--config-file", str(path)])
-        found: list[Finding] = json.loads(capsys.readouterr().out)["findings"]
-        assert status == any(each["status"] == "failed" for each in found)
-        return found
+        findings: list[Finding] = json.loads(capsys.readouterr().out)["findings"]
+        assert status == any(finding["status"] == "failed" for finding in findings)
+        return findings
 
     return examine
 
 
-def of(check: str, found: list[Finding]) -> list[tuple[str, str]]:
+def of(check: str, findings: list[Finding]) -> list[tuple[str, str]]:
     """Status, message and fix of each finding of a check."""
     return [
-        (each["status"], f"{each['message']} {each['fix']}".strip())
-        for each in found
-        if each["check"].startswith(check)
+        (finding["status"], f"{finding['message']} {finding['fix']}".strip())
+        for finding in findings
+        if finding["check"].startswith(check)
     ]
 
 
@@ -229,30 +229,30 @@ def test_a_broker_that_cannot_serve_is_found(plain, rabbit_vhost_url):
     assert (status, "See [DEFAULT] transport_url" in text) == ("failed", True)
     with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
         operator.declare("scheduler", durable=True)
-    found = of("RabbitMQ at", plain(DEFAULT={"transport_url": rabbit_vhost_url}))
-    assert any("set amqp_durable_queues" in text for _, text in found)
+    findings = of("RabbitMQ at", plain(DEFAULT={"transport_url": rabbit_vhost_url}))
+    assert any("set amqp_durable_queues" in text for _, text in findings)
 
 
 def test_a_redis_that_evicts_is_worth_a_warning(plain, redis_url):
     with redis.Redis.from_url(redis_url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            found = of("the shared state", plain(state={"url": redis_url}))
+            findings = of("the shared state", plain(state={"url": redis_url}))
         finally:
             client.config_set("maxmemory-policy", "noeviction")
-    assert any("set maxmemory-policy noeviction" in text for _, text in found)
+    assert any("set maxmemory-policy noeviction" in text for _, text in findings)
 
 
 def test_mistakes_in_files_are_worth_warnings(plain, tmp_path):
     policy = tmp_path / "broken.yaml"
     policy.write_text("version: 1\nrules: [")
-    found = of(
+    findings = of(
         "the configuration",
         plain(cluster_lock={"acquire_timout": 30}, tuning={"policy_files": policy}),
     )
-    warned = [text for status, text in found if status == "warning"]
+    warned = [text for status, text in findings if status == "warning"]
     for words in ("acquire_timeout", "broken.yaml:2"):
-        assert any(words in each for each in warned)
+        assert any(words in text for text in warned)
 
 
 def test_a_placement_that_is_away_is_found(plain):
@@ -264,12 +264,12 @@ def test_a_placement_that_is_away_is_found(plain):
 
 def test_a_database_that_refuses_its_account_is_named(plain, maria_cloud):
     url = make_url(maria_cloud.api_url).set(username="nobody", password="wrong")
-    found = plain(
+    findings = plain(
         nova_feed={"enabled": True, "placement": False},
         api_database={"connection": url.render_as_string(hide_password=False)},
     )
-    fixes = [each["fix"] for each in found if each["status"] == "failed"]
-    assert any("[api_database] connection" in each for each in fixes), found
+    fixes = [finding["fix"] for finding in findings if finding["status"] == "failed"]
+    assert any("[api_database] connection" in fix for fix in fixes), findings
 
 
 @pytest.mark.parametrize(

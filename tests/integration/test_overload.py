@@ -51,11 +51,11 @@ def test_decisions_are_answered_in_time(configure, tmp_path, rabbit_vhost_url, c
             calls = [pool.submit(call, number) for number in range(CALLERS)]
             is_over.wait(LASTS_S)
             is_over.set()
-            for each in calls:
-                each.result()
+            for future in calls:
+                future.result()
         with connected(rabbit_vhost_url) as client:
             held = set(reserved(client))
-    placed = {each for each in outcomes if each is not None}
+    placed = {instance for instance in outcomes if instance is not None}
     decided = count.stat().st_size
     with capsys.disabled():
         print(

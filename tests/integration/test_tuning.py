@@ -49,7 +49,7 @@ def test_a_balloon_reaches_its_target_by_the_stock_policies(tmp_path):
                 report()
 
         listed = client.list_tuning_policies()["tuning_policies"]
-        assert [each["name"] for each in listed] == ["ballooning", "cpu", "io", "ksm"]
+        assert [policy["name"] for policy in listed] == ["ballooning", "cpu", "io", "ksm"]
         text = (STOCK / "ballooning.yaml").read_text().replace("15 sec", "0.1 sec")
         client.set_tuning_policy("ballooning", text)
         with contextlib.closing(Agent(worker.bus, "tuning_agent", "h", apply_tuning=apply_tuning)):
