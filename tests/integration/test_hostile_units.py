@@ -291,7 +291,7 @@ MORTAL = """
 """
 
 
-def test_a_sandbox_leaves_no_folder_behind_when_the_worker_is_killed():
+def test_a_sandbox_leaves_no_folder_behind_when_the_worker_is_killed(nothing_is_left):
     with directory() as units, directory() as temporary:
         file = write(units, "units.py", "open('written', 'w').close()")
         worker = subprocess.Popen(
@@ -307,3 +307,4 @@ def test_a_sandbox_leaves_no_folder_behind_when_the_worker_is_killed():
                 worker.kill()
                 worker.wait(PROCESS_S)
         eventually(lambda: list(temporary.iterdir()) == [])
+        eventually(lambda: processes_of(nothing_is_left) == [])
