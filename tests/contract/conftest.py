@@ -186,12 +186,7 @@ def policy_store(request, databases) -> Iterator[PolicyStore]:
 # Buses
 
 
-@pytest.fixture(
-    params=[
-        "local",
-        "rabbit",
-    ]
-)
+@pytest.fixture(params=["local", "rabbit"])
 def kind(request) -> str:
     """The embedded bus, or RabbitMQ."""
     return request.param

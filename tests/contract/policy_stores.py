@@ -16,11 +16,7 @@ from scheduler_worker.backends.sql.schema import metadata
 from scheduler_worker.backends.sql.store import SqlPolicyStore
 
 SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
-DATABASES = [
-    "sqlite",
-    "postgresql",
-    "mariadb",
-]
+DATABASES = ["sqlite", "postgresql", "mariadb"]
 
 
 def settings(url: str, **timeouts: float) -> PolicyStoreSettings:

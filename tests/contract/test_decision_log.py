@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import redis
-from redis.crc import key_slot
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
@@ -262,13 +261,3 @@ def test_the_documented_account_suffices(redis_url):
         assert log.details(SCOPE, [newest.position]) != [None]
         log.close()
         assert [each for each in client.acl_log() if each["username"] == "worker"] == []
-
-
-def test_every_key_of_a_scope_is_in_one_slot(redis_url):
-    prefix = uuid.uuid4().hex
-    log = RedisDecisionLog(redis_url, prefix=prefix)
-    add(log, "a")
-    with redis.Redis.from_url(redis_url) as client:
-        slots = {key_slot(key) for key in client.scan_iter(f"{prefix}:*")}
-    assert len(slots) == 1
-    log.close()

@@ -11,11 +11,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
-from scheduler_worker.ports import (
-    ABSENT,
-    LockGrant,
-    State,
-)
+from scheduler_worker.ports import ABSENT, LockGrant, State
 from tests.support.patience import NEVER_S, TooSoon, eventually, growing
 from tests.support.threads import Threads
 
@@ -32,15 +28,6 @@ class TestLock:
         state.release(first)
         second = acquire(state, known=seen(first.changes))
         assert (second.changes.reset, values(second.changes)) == (False, {"b": b"1"})
-
-    def test_tokens_grow(self, state):
-        tokens = []
-        for _ in range(20):
-            grant = acquire(state)
-            tokens.append(grant.token)
-            state.release(grant)
-        assert tokens == sorted(set(tokens))
-        assert len({token.epoch for token in tokens}) == 1
 
     def test_a_grant_has_its_end(self, engine):
         state = engine.open(hold_timeout_s=7.0)
@@ -155,18 +142,13 @@ class TestLock:
         assert granted.waited_s > 0
         assert values(granted.changes) == ({"a": b""} if end == "commit" else {})
 
-    def test_an_expired_lease_lets_the_next_waiter_in(self, engine):
-        slow = engine.open(hold_timeout_s=0.3)
-        stale = acquire(slow)
-        fresh = acquire(engine.open())
-        assert fresh.token > stale.token
-        assert time.monotonic() >= stale.ends_at_s
-
     def test_a_stale_commit_is_refused_and_nothing_is_written(self, engine):
         slow = engine.open(hold_timeout_s=0.3)
         stale = acquire(slow)
         other = engine.open()
         fresh = acquire(other)
+        assert time.monotonic() >= stale.ends_at_s
+        assert (fresh.token > stale.token, fresh.token.epoch) == (True, stale.token.epoch)
         before = other.changes(SCOPE, NEVER)
         with pytest.raises(StaleFencingToken, match="nothing was written"):
             slow.commit(stale, [put("a", b"stale")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import stat
 from typing import Any
@@ -28,21 +27,32 @@ from scheduler_worker.backends.sql.schema import (
 )
 from scheduler_worker.backends.sql.store import SqlPolicyStore
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy, StoredUnit
 from tests.conftest import started
-from tests.support import policy_editors
 from tests.support.databases import DatabaseServer, MariaServer, PostgresServer
-from tests.support.policy_editors import POLICY, document
 
 from .policy_stores import DATABASES, new_database, opened, settings
 
+POLICY = "stored"
 ENTRY = AuditEntry(at_s=1.0, user="anna", action="policy.create", subject=POLICY)
+DOCUMENT = ClusterPolicy(
+    id=POLICY,
+    name="policy 1",
+    version=1,
+    filters=(
+        FilterUse(unit="unit 0", parameters={"of": "1"}),
+        FilterUse(unit="unit 1", parameters={"of": "1"}),
+    ),
+    weights=(WeightUse(unit="unit 0", factor=1.0), WeightUse(unit="unit 1", factor=1.0)),
+    parameters={"of": "1"},
+)
 
 
 def fill(store: SqlPolicyStore) -> None:
     """One of everything."""
     store.put_units([StoredUnit(id="u", name="unit 0", kind="filter")])
-    store.add(StoredPolicy(document=document(1)), ENTRY)
+    store.add(StoredPolicy(document=DOCUMENT), ENTRY)
     store.attach(
         Attachment(cluster="east", policy_id=POLICY, parameters={"of": "2"}),
         expected_version=NEW,
@@ -194,40 +204,6 @@ def test_a_database_of_a_newer_program_is_named(empty):
         migrate.check(empty)
 
 
-# Processes
-
-
-def test_edits_of_several_processes_are_not_lost(database_url):
-    with opened(database_url) as store:
-        store.add(StoredPolicy(document=document(1)), ENTRY)
-        processes = [policy_editors.start(database_url, name, 10) for name in ("a", "b", "c")]
-        stored = [line for each in processes for line in (each.communicate()[0] or "").split()]
-        assert sorted(map(int, stored)) == list(range(2, 32))
-        found = store.policy(POLICY)
-        assert found is not None
-        assert found.document == document(31)
-        assert [each.subject for each in store.audit()[1:]] == [str(n) for n in range(2, 32)]
-
-
-def test_a_killed_process_leaves_no_half_edit(database_url):
-    with opened(database_url) as store:
-        store.add(StoredPolicy(document=document(1)), ENTRY)
-        for name in ("a", "b", "c"):
-            process = policy_editors.start(database_url, name, 0)
-            assert process.stdout is not None
-            for last in itertools.islice(process.stdout, 8):
-                acknowledged = int(last)
-            process.kill()
-            process.communicate()
-            found = store.policy(POLICY)
-            assert found is not None
-            version = found.document.version
-            assert version >= acknowledged
-            assert found.document == document(version)
-            assert len(store.audit()) == version
-            assert policy_editors.edit(store, "survivor") == version + 1
-
-
 # Outages
 
 
@@ -253,7 +229,7 @@ def _outage(server: DatabaseServer) -> None:
             assert "secret" not in str(refused.value)
         server.start()
         assert store.policies() == before
-        policy_editors.edit(store, "again")
+        store.record(ENTRY)
 
 
 def test_a_pool_without_a_free_connection_names_its_option(databases):

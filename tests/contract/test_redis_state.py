@@ -12,7 +12,6 @@ import redis
 
 from scheduler_worker.backends.redis.engine import RedisState, _known, _packed
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
-from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.ports import ABSENT, LockGrant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
@@ -89,14 +88,6 @@ class TestDeadPeers:
             eventually(lambda: redis_engine.waiters() == 2)
             state.release(grant)
             assert waiting.result().token > grant.token
-
-    def test_a_later_waiter_does_not_take_an_offer(self, redis_engine):
-        state = redis_engine.open()
-        grant = acquire(state)
-        ask(state, "first")
-        state.release(grant)
-        assert ask(state, "second")[0] == 0
-        assert ask(state, "first")[0] == 1
 
     def test_a_waiter_that_leaves_passes_its_offer_on(self, redis_engine):
         state = redis_engine.open()
@@ -214,14 +205,6 @@ class TestLostReplies:
 
 
 class TestAnotherLife:
-    def test_a_commit_after_all_was_lost_is_refused(self, state, client):
-        state.write(SCOPE, [put("a")])
-        grant = acquire(state)
-        client.flushall()
-        with pytest.raises(StaleFencingToken):
-            state.commit(grant, [put("b")])
-        assert records(state) == {}
-
     def test_a_lease_of_another_epoch_is_refused(self, state, client):
         grant = acquire(state)
         client.hset(meta(state), "epoch", "another")
@@ -316,15 +299,6 @@ class TestUnreachable:
         eventually(lambda: is_reachable(state))  # until then callers fail at once
         assert state.commit(grant, [put("a")]).applied == (True,), "the first may have come late"
 
-    def test_it_recovers_by_itself(self, own_server, connect):
-        state = connect(own_server.url, retry_for_s=0.2)
-        state.write(SCOPE, [put("a")])
-        own_server.kill()
-        with pytest.raises(StateUnavailable):
-            state.write(SCOPE, [put("b")])
-        own_server.start()
-        assert records(state) == {"a": b""}
-
     def test_a_short_absence_is_not_noticed(self, own_server, connect):
         state = connect(own_server.url, retry_for_s=SOON_S)
         state.ping()
@@ -385,17 +359,6 @@ class TestOperators:
         warnings = " ".join(state.check())
         assert "appendonly yes" in warnings
         assert "maxmemory-policy noeviction" in warnings
-
-    def test_an_evicting_policy_that_is_set_later_is_logged(self, own_server, caplog, connect):
-        state = connect(own_server.url, hold_timeout_s=5.0)
-        advice = Advice(state.check)
-        advice.check()
-        with redis.Redis.from_url(own_server.url) as client:
-            client.config_set("maxmemory-policy", "allkeys-lru")
-        advice.check()
-        advice.check()
-        [line] = caplog.messages
-        assert "set maxmemory-policy noeviction" in line
 
     def test_an_account_without_info_is_served(self, redis_url, client, connect):
         client.acl_setuser(

@@ -12,6 +12,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.decision_log import LogRecord
@@ -28,10 +29,10 @@ from tests.support.servers import (
     RedisServer,
     TlsRedisServer,
 )
+from tests.support.services import World, host
 from tests.support.threads import Threads
 
 from .conftest import SCOPE
-from .test_moves import CLUSTERS, keep_moving
 from .test_state import NEVER, acquire, guarded, put, records, seen, values
 
 SLOTS = 16384
@@ -129,14 +130,6 @@ class TestReplicas:
             state.write(SCOPE, [put("b", b"2")])
             again = state.changes(SCOPE, known)
             assert (again.reset, values(again)) == (True, {"a": b"1", "b": b"2"})
-
-    def test_settings_that_lose_writes_have_warnings(self, state, master):
-        assert "wait_replicas" in " ".join(state.check())
-
-    def test_a_master_that_writes_without_replicas_has_a_warning(self, state, master, replica):
-        eventually(lambda: "min-replicas-to-write" in " ".join(state.check()))
-        ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
-        assert state.check() == []
 
     def test_settings_that_do_not_ask_for_every_replica_have_a_warning(
         self, state, master, second, connect
@@ -339,9 +332,17 @@ class TestCluster:
             assert log.get(f"rack {n}", found.position) == (found, b"d")
         log.close()
 
-    def test_hosts_move_between_servers(self, cluster, state):
-        assert len({cluster.owner(name) for name in CLUSTERS}) > 1
-        keep_moving(lambda: state, 60)
+    def test_a_host_moves_between_servers_with_its_reservations(self, cluster, state):
+        one, two = "one", "three"
+        assert cluster.owner(one) is not cluster.owner(two)
+        world = World(state=state, clock=SystemClock())
+        world.report(host("a", cluster=one))
+        assert world.place("i1") == ["a"]
+        for name in (two, one, two):
+            world.report(host("a", cluster=name))
+            assert [each["cluster"] for each in world.reservations()] == [name]
+        assert [each["host"] for each in world.hosts(two)] == ["a"]
+        assert world.place("i2") == ["a"]
 
     def test_waiters_are_woken_and_large_scopes_are_read(self, cluster, connect):
         state = connect(cluster.url, prefix=uuid.uuid4().hex, max_changes=10)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.conftest import started
 from tests.support.amqp import Stage
-from tests.support.handlers import Gate
+from tests.support.certificates import Authority
+from tests.support.handlers import Gate, Witness
 from tests.support.nova_databases import NovaCloud
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.workers import write_config
@@ -89,6 +90,17 @@ def stage(rabbit_server, tmp_path):
     stage = Stage(rabbit_server, tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def witness() -> Witness:
+    return Witness()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory) -> Authority:
+    """A certificate authority."""
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

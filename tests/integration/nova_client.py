@@ -114,12 +114,6 @@ def sync_instances(api, command):
     api.sync_instance_info(context.get_admin_context(), command["host"], command["uuids"])
 
 
-def ping(api, command):
-    from nova import baserpc
-
-    return baserpc.BaseAPI(topic="scheduler").ping(context.get_admin_context(), command["arg"])
-
-
 COMMANDS = {
     "select": select,
     "update_aggregate": update_aggregate,
@@ -127,7 +121,6 @@ COMMANDS = {
     "update_instances": update_instances,
     "delete_instance": delete_instance,
     "sync_instances": sync_instances,
-    "ping": ping,
 }
 
 

@@ -12,7 +12,7 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving import server as amqp_server
 from tests.support.certificates import Authority
 from tests.support.foreign import ForeignServer
-from tests.support.handlers import Witness, echo, in_thread
+from tests.support.handlers import echo, in_thread
 from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
@@ -21,11 +21,6 @@ from tests.support.workers import write_config
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
 STREAMS = {**QUORUM, "rabbit_stream_fanout": True, "rabbit_qos_prefetch_count": 50}
 OPTIONS = r"amqp_durable_queues, amqp_auto_delete and\s+rabbit_quorum_queue"
-
-
-@pytest.fixture
-def witness():
-    return Witness()
 
 
 # Queues
@@ -280,11 +275,6 @@ def test_answers_wait_for_a_blocked_broker(stage, gate, witness, alarm, all_clea
 
 
 # TLS
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")

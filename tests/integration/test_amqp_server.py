@@ -1,8 +1,5 @@
 """Deliveries, retries and failures of our server on a real RabbitMQ."""
 
-import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -11,10 +8,9 @@ import pytest
 from scheduler_worker.errors import RemoteFailure, RequestError
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
-from tests.support import victim
 from tests.support.amqp import content, message
-from tests.support.handlers import Witness, echo, failing, in_thread
-from tests.support.patience import PROCESS_S, SOON_S, eventually
+from tests.support.handlers import echo, failing, in_thread
+from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
@@ -24,11 +20,6 @@ QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
 def proxy(stage):
     with Proxy(stage.rabbit.port) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def witness():
-    return Witness()
 
 
 # Delivery and acknowledgement
@@ -141,20 +132,21 @@ def test_a_message_that_can_never_be_handled_is_dead_lettered_and_blocks_nothing
     assert stage.client().call("echo", {}, value="going on") == "going on"
 
 
-@pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
-def test_a_message_that_kills_its_workers_is_dead_lettered(stage, options):
-    command = [sys.executable, "-m", victim.__name__, stage.rabbit.url, stage.topic]
-    command += [f"{name}={value}" for name, value in options.items()]
-    begun = []
-    with_limits = {"limits": DeliveryLimits(max_deliveries=2), **options}
+def test_a_message_that_breaks_its_servers_is_dead_lettered_by_the_count_of_a_quorum_queue(
+    stage, gate
+):
+    with_limits = {"limits": DeliveryLimits(max_deliveries=2), **QUORUM}
     stage.serve({"echo": echo}, name="declares", **with_limits).stop(SOON_S)
-    stage.operator.put(stage.topic, message("die")[0])
-    for _ in range(3):
-        assert subprocess.run(command, timeout=PROCESS_S, check=False).returncode == victim.STATUS
-    stage.serve({"echo": echo, "die": lambda _context: begun.append(os.getpid())}, **with_limits)
+    stage.operator.put(stage.topic, message("wait")[0])
+    for number in range(3):
+        server = stage.serve({"wait": gate}, name=f"{number}", **with_limits)
+        gate.wait_for(1)
+        server._loop.call_soon(lambda: 1 // 0)
+        eventually(lambda server=server: server.failure() is not None)
+    stage.serve({"echo": echo, "wait": gate}, **with_limits)
     assert "delivered 3 times" in stage.dead_letter().headers["x-scheduler-worker-reason"]
-    assert stage.client(options=options).call("echo", {}, value=1) == 1
-    assert begun == []
+    assert stage.client(options=QUORUM).call("echo", {}, value=1) == 1
+    assert gate.is_untouched
 
 
 def test_a_redelivery_from_another_user_is_counted_and_handled(stage, gate, proxy, witness):
@@ -285,18 +277,6 @@ def test_the_bytes_in_flight_are_bounded(stage, gate):
     assert server.describe()["bytes_in_hand"] < limits.max_bytes_in_flight + 1_000_000
     gate.opened.set()
     gate.wait_for(16 - first_batch)
-
-
-def test_a_monitored_call_gets_heartbeats(stage, gate):
-    stage.serve({"wait": gate})
-    caller = f"{stage.topic}-caller"
-    stage.operator.declare(caller, exclusive=True)
-    stage.operator.put(stage.topic, message("wait", reply_queue=caller, _timeout=0.3)[0])
-    received = (content(each) for each in stage.operator.messages(caller))
-    assert [next(received)["ending"] for _ in range(3)] == [False] * 3
-    gate.opened.set()
-    last = next(each for each in received if each["ending"])
-    assert (last["result"], last["failure"]) == ("passed", None)
 
 
 # Stopping

@@ -40,11 +40,6 @@ class FakeAttestation:
         return Answer(self.status, self.reply)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture
 def server(authority):
     with serving(FakeAttestation, authority.issue("attestation", "IP:127.0.0.1")) as found:

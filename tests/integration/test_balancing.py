@@ -1,117 +1,167 @@
-"""Balancing end to end: two workers, hosts whose agents obey, RabbitMQ and Redis."""
+"""A whole worker that balances: agents, or a Nova, move VMs and switch hosts as they are asked."""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.service.balancing.ledgers import BalancingRecords
-from tests.support.agents import Agent, read, two_workers
-from tests.support.datacenter import (
-    INTERVAL_S,
-    MOST,
-    POLICY,
-    Datacenter,
-    round_of_another,
-    rounds,
-)
-from tests.support.workers import connected
+from tests.support import nova_api
+from tests.support.agents import Agent
+from tests.support.balancers import busy_host
+from tests.support.patience import SOON_S, eventually
+from tests.support.workers import load_config
+
+INTERVAL_S = 0.1
+EVEN = {
+    "id": "even",
+    "name": "even",
+    "version": 1,
+    "balance": {"unit": "OptimalForEvenGuestDistribution"},
+    "parameters": {"HighVmCount": "4", "MigrationThreshold": "2", "SpmVmGrace": "0"},
+}
+SAVING = {
+    "id": "save",
+    "name": "save",
+    "version": 1,
+    "filters": [{"unit": "RamFilter"}],
+    "balance": {"unit": "OptimalForPowerSaving"},
+    "parameters": {
+        "HighUtilization": "80",
+        "LowUtilization": "0",
+        "EnableAutomaticHostPowerManagement": "true",
+        "HostsInReserve": "1",
+    },
+}
 
 
-class AgentsDatacenter(Datacenter):
-    """One with an agent that migrates VMs."""
+class Datacenter:
+    """Hosts and their VMs, as they are reported."""
 
-    def __init__(self, bus: Bus) -> None:
-        super().__init__(bus)
-        self.asked: list[dict[str, Any]] = []
-        self.silent = threading.Event()
-        """While it is set, migrations are noted and not carried out."""
-        self._agent = Agent(bus, "balancing_agent", "dc", migrate=self._migrate)
+    def __init__(self, client: SchedulerClient, **vms: list[str]) -> None:
+        self.client = client
+        self.vms = vms
+        self.report()
 
-    def _migrate(self, context: object, **asked: Any) -> None:
-        with self.changed:
-            self.asked.append(asked)
-            self.changed.notify_all()
-        if not self.silent.is_set():
-            self.obey(asked)
-
-    def obey(self, asked: dict[str, Any]) -> None:
-        """Choose a host, move the VM, answer."""
-        cluster, migration, vm, source = (
-            asked[each] for each in ("cluster", "migration", "vm", "source")
+    def report(self) -> None:
+        self.client.update_hosts(
+            [
+                busy_host(name, "default", **dict.fromkeys(vms, 10.0))
+                for name, vms in self.vms.items()
+            ]
         )
-        try:
-            host = self.choose(vm, source)
-        except NoValidHost as refused:
-            self.client.report_migration(cluster, migration, "refused", reason=refused.reason)
-            return
-        assert host in asked["candidates"]
-        self.client.report_migration(cluster, migration, "started", destination=host)
-        self.move(vm, source, host)
-        assert self.client.report_migration(cluster, migration, "done")
 
-    def close(self) -> None:
-        super().close()
-        self._agent.close()
+    def move(self, vm: str) -> str:
+        """As for any live migration, the destination is asked for."""
+        [source] = [name for name, vms in self.vms.items() if vm in vms]
+        spec = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}, "instance_uuid": vm}
+        [[chosen]] = self.client.select_destinations(spec | {"ignore_hosts": [source]}, [vm])
+        self.vms[source].remove(vm)
+        self.vms[chosen.service_host].append(vm)
+        self.report()
+        self.client.release([vm])
+        return chosen.service_host
 
 
-def balancing_worker(redis_url: str) -> str:
-    """The worker that has the cluster's turn."""
-    return read(redis_url, BalancingRecords()).leaders["default"].worker.partition("/")[0]
+@pytest.fixture
+def serve(tmp_path) -> Iterator[Callable[..., SchedulerClient]]:
+    """Starts a worker in this process; returns a client of it."""
+    with contextlib.ExitStack() as stack:
+
+        def start(balancing: dict[str, Any], **groups: Any) -> SchedulerClient:
+            config = load_config(
+                tmp_path / "worker.conf",
+                DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
+                balancing={"interval": INTERVAL_S, "max_migrations": 1} | balancing,
+                **groups,
+            )
+            worker = stack.enter_context(app.build(config).running())
+            return SchedulerClient(worker.bus, timeout_s=SOON_S)
+
+        yield start
 
 
-@pytest.mark.deep
-def test_an_overloaded_host_is_relieved_although_the_balancing_worker_is_killed(
-    configure, rabbit_vhost_url, redis_url
-):
-    options = {"interval": INTERVAL_S, "begin_timeout": 600, "max_migrations": 1}
-    with (
-        two_workers(configure, balancing=options) as workers,
-        connected(rabbit_vhost_url) as client,
-    ):
-        datacenter = AgentsDatacenter(client._bus)
-        datacenter.silent.set()
-        try:
-            datacenter.start()
-            client.attach_cluster_policy("default", POLICY)
-            shown_by(client)
-            assert datacenter.asked == [], "the default is a dry run"
-            client.set_balancing_mode("default", "on")
-
-            # The first one is asked for, nobody answers, and its worker dies.
-            datacenter.wait_for(lambda: datacenter.asked)
-            killed = balancing_worker(redis_url)
-            workers.pop(killed).kill()
-            round_of_another(client, killed)
-            assert [each["vm"] for each in datacenter.asked] == [datacenter.asked[0]["vm"]]
-            [under_way] = client.get_balancing("default")["under_way"]
-            assert under_way["id"] == datacenter.asked[0]["migration"]
-
-            # Now the agent obeys, and the other worker goes on until no host has too many VMs.
-            datacenter.silent.clear()
-            datacenter.obey(datacenter.asked[0])
-            datacenter.wait_for(lambda: len(datacenter.vms["a"]) < MOST)
-            status = client.get_balancing("default")
-            assert {*workers} == {status["worker"]}
-        finally:
-            datacenter.close()
-        twice = Counter(each["vm"] for each in datacenter.asked)
-        assert max(twice.values()) == 1, "no VM is moved twice, and none back"
-        assert {*datacenter.vms["c"]} == {"c0"}, "the busy host gets nothing"
-        assert not any("c" in each["candidates"] for each in datacenter.asked)
-        [remaining] = workers.values()
-        assert remaining.stop() == 0
+def last_round(client: SchedulerClient) -> dict[str, Any]:
+    return client.get_balancing("default")["last_round"] or {"considered": [], "power": []}
 
 
-def shown_by(client: SchedulerClient) -> None:
-    """Wait for a round that would ask for a migration."""
-    for found in rounds(client):
-        if found["last_round"] and found["last_round"]["considered"]:
-            assert found["last_round"]["considered"][0]["outcome"] == "would be asked for"
-            return
+def test_an_agent_relieves_a_host_once_the_balance_is_switched_on(serve):
+    client = serve({})
+    datacenter = Datacenter(client, a=["a1", "a2", "a3", "a4", "a5"], b=["b1"])
+    moved: list[str] = []
+
+    def migrate(_context: object, **asked: Any) -> None:
+        moved.append(asked["vm"])
+        names = asked["cluster"], asked["migration"]
+        destination = datacenter.move(asked["vm"])
+        assert (asked["source"], [destination]) == ("a", asked["candidates"])
+        client.report_migration(*names, "started", destination=destination)
+        assert client.report_migration(*names, "done")
+
+    with contextlib.closing(Agent(client._bus, "balancing_agent", "dc", migrate=migrate)):
+        client.attach_cluster_policy("default", EVEN)
+        eventually(lambda: bool(last_round(client)["considered"]))
+        [considered, *_] = last_round(client)["considered"]
+        assert (considered["outcome"], moved) == ("would be asked for", [])
+        client.set_balancing_mode("default", "on")
+        eventually(lambda: len(datacenter.vms["a"]) < 4)
+    assert len(set(moved)) == len(moved), "no VM is moved twice"
+
+
+def test_nova_relieves_a_host(serve):
+    with nova_api.running_nova() as nova:
+        client = serve({"target": "nova", "mode": "on"}, nova=nova_api.options(nova))
+        datacenter = Datacenter(client, a=["a1", "a2", "a3", "a4", "a5"], b=["b1"])
+        nova.hosts |= {vm: name for name, vms in datacenter.vms.items() for vm in vms}
+
+        def migrate(vm: str) -> None:
+            row = nova.migrate(vm)
+            nova.hosts[vm] = datacenter.move(vm)
+            row |= {"dest_compute": nova.hosts[vm], "status": "completed"}
+            del nova.tasks[vm]
+
+        nova.on_migrate = migrate
+        client.attach_cluster_policy("default", EVEN)
+        eventually(lambda: len(datacenter.vms["a"]) < 4)
+        eventually(lambda: not client.get_balancing("default")["under_way"])
+        assert client.get_balancing("default")["waiting"] == []
+
+
+def test_an_agent_switches_an_empty_host_off_and_on_again(serve):
+    client = serve({"mode": "on"})
+    datacenter = Datacenter(client, a=["a1"], b=[], c=[])
+    steps: list[tuple[str, str]] = []
+
+    def switch(host: str, state: str) -> None:
+        client.update_hosts([{"host": host, "power": {"state": state, "is_managed": True}}])
+
+    def set_host_power(_context: object, **asked: Any) -> None:
+        host, to = asked["host"], asked["to"]
+        names = asked["cluster"], asked["action"]
+        assert client.report_power(*names, "started")
+        with pytest.raises(NoValidHost):
+            client.select_destinations(
+                {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}, "force_hosts": [host]}
+            )
+        switch(host, to)
+        steps.append((host, to))
+        client.report_power(*names, "done")
+
+    methods = {"set_host_power": set_host_power}
+    with contextlib.closing(Agent(client._bus, "balancing_agent", "dc", **methods)):
+        for name in "bc":
+            switch(name, "up")
+        client.attach_cluster_policy("default", SAVING)
+        eventually(lambda: len(steps) == 2)
+        [(asleep, _), _] = steps
+        assert steps == [(asleep, "maintenance"), (asleep, "down")]
+        [awake] = {"b", "c"} - {asleep}
+        datacenter.vms = {awake: ["load"]}
+        datacenter.report()
+        eventually(lambda: steps[-1] == (asleep, "up"))

@@ -8,10 +8,9 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,40 +20,23 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
+from tests.support.services import host
 from tests.support.threads import Threads
 from tests.support.web import ask
-from tests.support.workers import WorkerProcess, write_config
+from tests.support.workers import WorkerProcess, all_ready
 
-SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
-WHOLE_HOST = {"flavor": {"vcpus": 16, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
-ONE_HOST = [
-    {
-        "host": "a",
-        "uuid": "u-a",
-        "vcpus": 16,
-        "memory_mb": 65536,
-        "local_gb": 500,
-        "cpu_allocation_ratio": 1.0,
-    }
-]
+WHOLE_HOST = {"flavor": {"vcpus": 4, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
 
 
 class Fleet:
     """Two workers, and the command that asks them."""
 
-    def __init__(self, directory: Path, rabbit_url: str, redis_url: str) -> None:
-        self.url = rabbit_url
-        self.vhost = urlsplit(rabbit_url).path.strip("/")
-        state = {"url": redis_url, "prefix": self.vhost}
+    def __init__(self, configure: Callable[..., Path], bus: Bus) -> None:
+        self.bus = bus
         self.ports = {name: free_port() for name in ("one", "two")}
+        waits = {"ttl": NEVER_S, "wait_timeout": NEVER_S}
         self.configs = {
-            name: write_config(
-                directory / f"{name}.conf",
-                DEFAULT={"transport_url": rabbit_url, "host": name, "service_down_time": 600},
-                state=state,
-                pending={"ttl": NEVER_S, "wait_timeout": NEVER_S},
-                monitoring={"port": port},
-            )
+            name: configure(name, pending=waits, monitoring={"port": port})
             for name, port in self.ports.items()
         }
         self.workers = {
@@ -79,63 +61,31 @@ class Fleet:
     def states(self) -> dict[str, str]:
         return {each["Worker"]: each["State"] for each in self.plain("worker", "list")}
 
-    def queue(self) -> Any:
-        """How many workers take requests, and how many requests wait."""
-        with Bus(conf.load(), url=self.url) as bus:
-            return bus.queue_use("scheduler")
+    def consumers(self) -> int:
+        """How many workers take requests."""
+        return self.bus.queue_use("scheduler").consumers
 
     def page(self, worker: str, path: str) -> tuple[int, str]:
         status, _, text = ask(self.ports[worker], path)
         return status, text
 
 
-@contextlib.contextmanager
-def serving(directory: Path, rabbit_url: str, redis_url: str) -> Iterator[Fleet]:
-    found = Fleet(directory, rabbit_url, redis_url)
-    with found.workers["one"], found.workers["two"]:
-        for worker in found.workers.values():
-            worker.ready()
-        eventually(lambda: found.states() == {"one": "serving", "two": "serving"})
-        yield found
-
-
-@pytest.fixture(scope="module")
-def fleet_of_all(tmp_path_factory, rabbit_url, redis_server) -> Iterator[Fleet]:
-    with serving(tmp_path_factory.mktemp("fleet"), rabbit_url, redis_server.url) as found:
-        yield found
-
-
 @pytest.fixture
-def fleet(fleet_of_all) -> Iterator[Fleet]:
-    """The module's workers, which serve and know no host."""
-    yield fleet_of_all
-    fleet_of_all.ctl("worker", "resume", "one", "two")
-    eventually(lambda: fleet_of_all.states() == {"one": "serving", "two": "serving"})
-    for each in fleet_of_all.plain("reservation", "list"):
-        fleet_of_all.ctl("reservation", "release", each["Instance"])
-    for each in fleet_of_all.plain("host", "list"):
-        fleet_of_all.ctl("host", "remove", each["Host"])
+def fleet(configure, rabbit_vhost_url) -> Iterator[Fleet]:
+    with Bus(conf.load(), url=rabbit_vhost_url) as bus:
+        fleet = Fleet(configure, bus)
+        with all_ready(*fleet.workers.values()):
+            eventually(lambda: fleet.states() == {"one": "serving", "two": "serving"})
+            yield fleet
 
 
-@pytest.fixture
-def mortal_fleet(tmp_path, rabbit_vhost_url, redis_server) -> Iterator[Fleet]:
-    """Workers of the test's own, which it may end."""
-    with serving(tmp_path, rabbit_vhost_url, redis_server.url) as found:
-        yield found
-
-
-@pytest.fixture
-def client(rabbit_url) -> Iterator[SchedulerClient]:
-    with SchedulerClient.connect(rabbit_url, timeout_s=SOON_S) as client:
-        yield client
-
-
-def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(fleet, client):
-    client.update_hosts(ONE_HOST)
+def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(fleet):
+    client = SchedulerClient(fleet.bus, timeout_s=SOON_S)
+    client.update_hosts([host("a", cpu_allocation_ratio=1.0)])
     full, waiting = str(uuid.uuid4()), str(uuid.uuid4())
     client.select_destinations(WHOLE_HOST, [full])
     assert fleet.ctl("worker", "drain", "two")[1] == "two: drained\n"
-    eventually(lambda: fleet.queue().consumers == 1)
+    eventually(lambda: fleet.consumers() == 1)
     status, _, err = fleet.ctl("worker", "drain", "one")
     assert (status, "no other worker would take requests" in err) == (1, True)
     with Threads(1) as pool:
@@ -145,7 +95,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
         assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
         assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
         # One that waits for resources takes no message more from the queue for it.
-        eventually(lambda: fleet.queue().consumers == 1)
+        eventually(lambda: fleet.consumers() == 1)
         status, _, err = fleet.ctl("worker", "drain", "one", "--wait", "0.001")
         assert (status, "one has 1 requests in hand" in err) == (1, True)
         assert not answer.done()
@@ -160,49 +110,29 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
     assert "\nscheduler_drained 1.0\n" in fleet.page("one", "/metrics")[1]
     eventually(lambda: fleet.page("two", "/readyz")[0] == 200)  # it may be a second old
     assert fleet.ctl("worker", "resume", "one")[1] == "one: serving\n"
-    eventually(lambda: fleet.queue().consumers == 2)
+    eventually(lambda: fleet.consumers() == 2)
     eventually(lambda: fleet.page("one", "/readyz")[0] == 200)
 
 
-def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(fleet, client):
-    client.update_hosts(ONE_HOST)
-    assert fleet.ctl("worker", "drain", "one", "two", "--last")[0] == 0
-    eventually(lambda: fleet.queue().consumers == 0)
-    with Threads(1) as pool:
-        answer = pool.submit(client.select_destinations, SPEC, [str(uuid.uuid4())])
-        eventually(lambda: fleet.queue().messages == 1)
-        assert fleet.plain("worker", "show", "two")["State"] == "drained"
-        assert fleet.ctl("worker", "resume", "two")[0] == 0
-        assert answer.result(SOON_S)[0][0].service_host == "a"
+@pytest.mark.deep
+def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
+    fleet, rabbit_server, rabbit_vhost_url
+):
+    assert fleet.ctl("worker", "drain", "one")[0] == 0
+    eventually(lambda: fleet.consumers() == 1)
+    vhost = rabbit_vhost_url.rpartition("/")[2]
+    rabbit_server.control("close_all_connections", "-p", vhost, "a test")
+    eventually(lambda: fleet.workers["one"].log.count("Consuming topic") == 2)
+    eventually(lambda: fleet.workers["two"].log.count("Consuming topic") == 2)
+    assert fleet.consumers() == 1
+    eventually(lambda: fleet.states()["one"] == "drained")
+    fleet.workers["one"].stop()
+    with WorkerProcess(fleet.configs["one"], name="again").ready():
+        eventually(lambda: fleet.states() == {"one": "serving", "two": "serving"})
 
 
 @pytest.mark.deep
-def test_a_drain_ends_with_the_process_and_outlasts_the_connection(mortal_fleet, rabbit_server):
-    assert mortal_fleet.ctl("worker", "drain", "one")[0] == 0
-    eventually(lambda: mortal_fleet.queue().consumers == 1)
-    rabbit_server.control("close_all_connections", "-p", mortal_fleet.vhost, "a test")
-    eventually(lambda: mortal_fleet.workers["one"].log.count("Consuming topic") == 2)
-    eventually(lambda: mortal_fleet.workers["two"].log.count("Consuming topic") == 2)
-    assert mortal_fleet.queue().consumers == 1
-    eventually(lambda: mortal_fleet.states()["one"] == "drained")
-    mortal_fleet.workers["one"].stop()
-    with WorkerProcess(mortal_fleet.configs["one"], name="again").ready():
-        eventually(lambda: mortal_fleet.states() == {"one": "serving", "two": "serving"})
-
-
-def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet):
-    mortal_fleet.workers["one"].kill()
-    eventually(lambda: mortal_fleet.states()["one"] == "silent")
-    status, _, err = mortal_fleet.ctl("worker", "show", "one", "--timeout", "1")
-    assert (status, "No answer within 1 s" in err) == (3, True)
-    status, _, err = mortal_fleet.ctl("worker", "show", "nobody")
-    assert (status, "There is no worker 'nobody'" in err) == (1, True)
-    mortal_fleet.workers["two"].stop()
-    assert mortal_fleet.ctl("cluster", "list", "--timeout", "1")[0] == 3
-
-
-@pytest.mark.deep
-def test_the_command_as_it_is_installed(fleet, rabbit_server):
+def test_the_command_as_it_is_installed(fleet):
     ctl = Path(sys.executable).with_name("scheduler-workerctl")
 
     def run(command: str) -> subprocess.CompletedProcess[str]:
@@ -212,9 +142,9 @@ def test_the_command_as_it_is_installed(fleet, rabbit_server):
             capture_output=True, text=True, timeout=PROCESS_S, check=False,
         )  # fmt: skip
 
-    found = run(f"worker list --url {fleet.url} -f value -c Worker --sort-column worker")
+    found = run(f"worker list --url {fleet.bus.url} -f value -c Worker --sort-column worker")
     assert (found.returncode, found.stdout, found.stderr) == (0, "one\ntwo\n", "")
-    found = run(f"worker list --url {fleet.url} --nonsense")
+    found = run(f"worker list --url {fleet.bus.url} --nonsense")
     assert (found.returncode, "unrecognized arguments" in found.stderr) == (2, True)
     away = f"rabbit://guest:secret@{LOOPBACK}:{free_port()}/"
     found = run(f"worker list --url {away} --timeout 0.5")
@@ -224,5 +154,5 @@ def test_the_command_as_it_is_installed(fleet, rabbit_server):
     found = run(f"--debug worker list --url {away} --timeout 0.5")
     assert (found.returncode, "Traceback" in found.stderr) == (3, True)
     assert "secret" not in found.stderr
-    assert run(f"worker list --url {fleet.url} | true").stderr == ""
+    assert run(f"worker list --url {fleet.bus.url} | true").stderr == ""
     assert run("complete | bash -n").returncode == 0

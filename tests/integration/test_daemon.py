@@ -13,14 +13,14 @@ import pytest
 
 from scheduler_worker import app, codec, conf
 from scheduler_worker.cli import signals
-from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
+from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
 from tests.support.patience import PROCESS_S, SOON_S, eventually
-from tests.support.servers import LOOPBACK, RedisServer, free_port
+from tests.support.servers import LOOPBACK, free_port
 from tests.support.services import host
 from tests.support.systemd import NotifySocket
-from tests.support.workers import WorkerProcess, connected, reserved, run_worker, write_config
+from tests.support.workers import WorkerProcess, connected, run_worker, write_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
 
@@ -206,7 +206,7 @@ def fragile(config):
     """A configuration with which a message ends the server."""
     with config.open("a") as file:
         file.write("[filter_scheduler]\nenabled_filters = FragileFilter\n")
-        for name in (ALL_FILTERS, "tests.support.fragile.FragileFilter"):
+        for name in (ALL_FILTERS, "tests.support.plugins.FragileFilter"):
             file.write(f"available_filters = {name}\n")
     return config
 
@@ -269,20 +269,3 @@ def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
     with WorkerProcess(config, "--workers", "2", name="two") as workers:
         workers.await_log("All 2 workers are ready")
         assert workers.log.partition("All 2 workers")[0].count(loaded) == 2
-
-
-@pytest.mark.deep
-def test_an_outage_of_redis(tmp_path, configure, rabbit_vhost_url):
-    redis = RedisServer(tmp_path / "redis")
-    with redis:
-        config = configure("w", state={"url": redis.url})
-        with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
-            client.update_hosts([host("h")])
-            assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"
-            redis.kill()
-            with pytest.raises(StateUnavailable, match="cannot be used"):
-                client.select_destinations(SPEC, ["i2"])
-            assert worker.process.poll() is None
-            redis.restart()
-            assert client.select_destinations(SPEC, ["i2"])[0][0].service_host == "h"
-            assert set(reserved(client)) == {"i1", "i2"}, "earlier reservations are still there"

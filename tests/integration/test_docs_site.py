@@ -1,29 +1,54 @@
-"""The documentation builds as a site, strictly; it loads nothing from elsewhere."""
+"""The documentation builds as a site, strictly; its search finds what operators ask."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from docs_site import options
 from docs_site.links import anchor
+from playwright.sync_api import sync_playwright
+
+from tests.conftest import needing_servers
+from tests.support.consoles import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS = tomllib.loads((ROOT / "tools/docs_site/questions.toml").read_text())["questions"]
+SITE = "http://docs.example/"
+SEARCH = """async questions => {
+    const index = await (await fetch("search/search_index.json")).json();
+    const config = JSON.parse(document.getElementById("__config").textContent);
+    const worker = new Worker(config.search);
+    const answer = message => new Promise(resolve => {
+        worker.onmessage = event => resolve(event.data);
+        worker.postMessage(message);
+    });
+    await answer({type: 0, data: {...index, options: {suggest: false}}});
+    const found = {};
+    for (const question of questions) {
+        const result = await answer({type: 2, data: question});
+        found[question] = result.data.items.map(hits => hits[0].location.split("#")[0]);
+    }
+    return found;
+}"""
+"""Messages of the search worker: 0 sets it up, 2 asks; a result has the hits of each page."""
 
 
 def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("mkdocs")
-    command = [
-        str(program),
+    command: list[str | Path] = [
+        program,
         "build",
         "--strict",
         "--config-file",
-        str(config),
+        config,
         "--site-dir",
-        str(into),
+        into,
     ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -94,3 +119,27 @@ def test_a_broken_link_fails(tmp_path, text, complaint):
     done = build(config, tmp_path / "site")
     assert done.returncode != 0
     assert [line for line in done.stderr.splitlines() if "page.md" in line and complaint in line]
+
+
+@pytest.fixture(scope="module")
+def hits(site) -> Iterator[dict[str, list[str]]]:
+    """Each question, and the pages that the site's own search finds, the best first."""
+    with needing_servers(), sync_playwright() as playwright, chromium(playwright) as browser:
+        page = browser.new_page()
+        page.route(
+            f"{SITE}**",
+            lambda route: route.fulfill(path=site / route.request.url.removeprefix(SITE)),
+        )
+        page.goto(f"{SITE}index.html")
+        yield page.evaluate(SEARCH, list(QUESTIONS))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_finds_its_page_among_the_first_hits(hits, question):
+    assert f"{QUESTIONS[question]}.html" in hits[question][:3], hits[question][:10]
+
+
+def test_decisions_and_the_changelog_are_no_hits(hits):
+    found = {page for pages in hits.values() for page in pages}
+    assert found
+    assert not [page for page in found if page.startswith(("decisions/", "changelog"))]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
+from sqlalchemy import make_url
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.manage import main as manage_main
 from scheduler_worker.doctor import examination
 from scheduler_worker.rpc.transport import Bus
+from tests.support.amqp import Operator
 from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud, now_utc
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
+
+Finding = dict[str, str]
 
 
 @pytest.fixture(params=["maria_server", "postgres_server"])
@@ -193,20 +199,77 @@ def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, exam
 
 
 @pytest.fixture
-def serverless(tmp_path, capsys):
-    """The doctor on a configuration that needs no broker."""
+def plain(tmp_path, capsys) -> Callable[..., list[Finding]]:
+    """The doctor on a configuration without Nova, and without a broker unless one is named."""
 
-    def examine(**groups) -> list[dict[str, str]]:
-        path = write_config(tmp_path / "local.conf", DEFAULT={"transport_url": "local:/"}, **groups)
-        main(["doctor", "--json", "--config-file", str(path)])
-        found: list[dict[str, str]] = json.loads(capsys.readouterr().out)["findings"]
-        return found
+    def examine(**groups) -> list[Finding]:
+        local = {"DEFAULT": {"transport_url": "local:/"}}
+        path = write_config(tmp_path / "plain.conf", **local | groups)
+        capsys.readouterr()
+        status = main(["doctor", "--json", "--config-file", str(path)])
+        findings: list[Finding] = json.loads(capsys.readouterr().out)["findings"]
+        assert status == any(finding["status"] == "failed" for finding in findings)
+        return findings
 
     return examine
 
 
-def of(check: str, found: list[dict[str, str]]) -> list[tuple[str, str]]:
-    return [(each["status"], each["message"]) for each in found if each["check"] == check]
+def of(check: str, findings: list[Finding]) -> list[tuple[str, str]]:
+    """Status, message and fix of each finding of a check."""
+    return [
+        (finding["status"], f"{finding['message']} {finding['fix']}".strip())
+        for finding in findings
+        if finding["check"].startswith(check)
+    ]
+
+
+def test_a_broker_that_cannot_serve_is_found(plain, rabbit_vhost_url):
+    wrong = rabbit_vhost_url.replace("guest:guest", "guest:wrong")
+    [(status, text)] = of("RabbitMQ at", plain(DEFAULT={"transport_url": wrong}))
+    assert (status, "See [DEFAULT] transport_url" in text) == ("failed", True)
+    with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
+        operator.declare("scheduler", durable=True)
+    findings = of("RabbitMQ at", plain(DEFAULT={"transport_url": rabbit_vhost_url}))
+    assert any("set amqp_durable_queues" in text for _, text in findings)
+
+
+def test_a_redis_that_evicts_is_worth_a_warning(plain, redis_url):
+    with redis.Redis.from_url(redis_url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            findings = of("the shared state", plain(state={"url": redis_url}))
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    assert any("set maxmemory-policy noeviction" in text for _, text in findings)
+
+
+def test_mistakes_in_files_are_worth_warnings(plain, tmp_path):
+    policy = tmp_path / "broken.yaml"
+    policy.write_text("version: 1\nrules: [")
+    findings = of(
+        "the configuration",
+        plain(cluster_lock={"acquire_timout": 30}, tuning={"policy_files": policy}),
+    )
+    warned = [text for status, text in findings if status == "warning"]
+    for words in ("acquire_timeout", "broken.yaml:2"):
+        assert any(words in text for text in warned)
+
+
+def test_a_placement_that_is_away_is_found(plain):
+    url = f"http://{LOOPBACK}:{free_port()}"
+    account = {"auth_type": "none", "endpoint": url, "endpoint_override": url}
+    [(status, text)] = of("Placement", plain(nova_claims={"enabled": True}, placement=account))
+    assert (status, "See [placement], and whether it answers" in text) == ("failed", True)
+
+
+def test_a_database_that_refuses_its_account_is_named(plain, maria_cloud):
+    url = make_url(maria_cloud.api_url).set(username="nobody", password="wrong")
+    findings = plain(
+        nova_feed={"enabled": True, "placement": False},
+        api_database={"connection": url.render_as_string(hide_password=False)},
+    )
+    fixes = [finding["fix"] for finding in findings if finding["status"] == "failed"]
+    assert any("[api_database] connection" in fix for fix in fixes), findings
 
 
 @pytest.mark.parametrize(
@@ -218,54 +281,50 @@ def of(check: str, found: list[dict[str, str]]) -> list[tuple[str, str]]:
     ],
 )
 def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
-    serverless, redis_url, rules
+    plain, redis_url, rules
 ):
     with redis.Redis.from_url(redis_url) as client:
         client.execute_command("ACL", "SETUSER", "modest", "reset", "on", ">secret", *rules)
         try:
-            found = serverless(state={"url": redis_url.replace("//", "//modest:secret@")})
+            found = plain(state={"url": redis_url.replace("//", "//modest:secret@")})
         finally:
             client.acl_deluser("modest")
-    [refused] = [each for each in found if each["check"] == "the shared state"]
-    assert refused["status"] == "failed"
-    assert "docs/security.md, Redis" in refused["fix"]
-    [away] = [
-        each
-        for each in serverless(state={"url": f"redis://{LOOPBACK}:{free_port()}/0"})
-        if each["check"] == "the shared state"
-    ]
-    assert "See [state] url" in away["fix"]
-    assert "redis-cli -u URL ping" in away["fix"]
+    [(status, text)] = of("the shared state", found)
+    assert (status, "docs/security.md, Redis" in text) == ("failed", True)
+    found = plain(state={"url": f"redis://{LOOPBACK}:{free_port()}/0"})
+    [(_, text)] = of("the shared state", found)
+    assert "See [state] url" in text
+    assert "redis-cli -u URL ping" in text
 
 
-def test_a_policy_store_is_examined_and_not_made(serverless, tmp_path):
+def test_a_policy_store_is_examined_and_not_made(plain, tmp_path):
     file = tmp_path / "missing" / "policies.sqlite"
     store = {"connection": f"sqlite:///{file}"}
-    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    [(status, message)] = of("the policy store", plain(policy_store=store))
     assert (status, f"no directory {file.parent} yet" in message) == ("warning", True)
     assert not file.parent.exists()
     (tmp_path / "missing").write_text("a file")
-    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    [(status, message)] = of("the policy store", plain(policy_store=store))
     assert (status, "Not a directory" in message) == ("failed", True)
-    assert of("the policy store", serverless()) == []
+    assert of("the policy store", plain()) == []
 
 
-def test_a_policy_store_of_an_old_schema_is_found(serverless, tmp_path, capsys):
+def test_a_policy_store_of_an_old_schema_is_found(plain, tmp_path, capsys):
     store = {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
     file = write_config(tmp_path / "store.conf", policy_store=store)
     manage = ["--config-file", str(file), "db"]
     assert manage_main([*manage, "upgrade", "0001"]) == 0
     capsys.readouterr()
-    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    [(status, message)] = of("the policy store", plain(policy_store=store))
     assert (status, "run: scheduler-worker-manage db upgrade" in message) == ("failed", True)
 
 
-def test_files_of_the_api_that_are_missing_are_named(serverless, tmp_path):
+def test_files_of_the_api_that_are_missing_are_named(plain, tmp_path):
     certificate, users = tmp_path / "none.pem", tmp_path / "users.yaml"
     api = {"certificate_file": certificate, "users_file": users}
-    found = of("the REST API", serverless(api=api))
+    found = of("the REST API", plain(api=api))
     assert [status for status, _ in found] == ["warning", "warning"]
     assert [str(certificate) in found[0][1], str(users) in found[1][1]] == [True, True]
     users.write_text("{}")
-    found = of("the REST API", serverless(api={"users_file": users}))
+    found = of("the REST API", plain(api={"users_file": users}))
     assert [status for status, _ in found] == ["ok"]

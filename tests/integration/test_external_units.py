@@ -15,11 +15,11 @@ from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
-from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.audit import Actor
+from tests.support.observers import CountingObserver
 from tests.support.patience import eventually
 from tests.support.sandboxes import HOSTS, PYTHON, directory, sandboxes, settings, write
 from tests.support.services import host
@@ -185,15 +185,6 @@ def sees_a_change_of_files(api, folder):
     assert listed(api)["new.py"]["enabled"] == "false"
 
 
-class Seen(Observer):
-    def __init__(self):
-        self.calls = []
-
-    def count(self, event, *labels, by=1):
-        if event is events.UNIT_CALLS:
-            self.calls.append(labels)
-
-
 def asked(made, name="Unit"):
     plugin = next(
         (each for file in made.refresh() for each in file.classes if each.name == name), None
@@ -242,11 +233,11 @@ def test_a_file_that_changed_unseen_is_not_run():
 
 
 def test_calls_are_counted_and_a_failure_is_logged_once(caplog):
-    seen = Seen()
+    seen = CountingObserver()
     text = "class Unit:\n    def do_filter(self, hosts, vm, properties): 1/0\n"
     with sandboxes(text, seen) as made:
         assert [asked(made), asked(made)] == [None, None]
-    assert seen.calls == [("Unit", "passed")] * 2
+    assert seen.of(events.UNIT_CALLS) == {("Unit", "passed"): 2}
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert [each.getMessage() for each in warnings] == [
         "External filter Unit failed, all hosts pass: failed: ZeroDivisionError: division by zero"
@@ -264,7 +255,7 @@ class Unit:
 
 
 def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_made():
-    seen = Seen()
+    seen = CountingObserver()
     with sandboxes(SLOW, seen, processes=1, rest_s=3600.0, timeout_s=3.0) as made:
         ((plugin,),) = [file.classes for file in made.refresh()]
 
@@ -278,7 +269,7 @@ def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_
             assert ask() == set(HOSTS)
         assert (ask(slow="yes"), ask(slow="yes"), ask()) == (None, None, None)
         assert "not called for a while" in (made.trouble(plugin) or "")
-    assert [result for _, result in seen.calls] == ["refused", "ok"] * 2 + ["refused"] * 3
+    assert seen.of(events.UNIT_CALLS) == {("Unit", "refused"): 5, ("Unit", "ok"): 2}
 
 
 def test_a_declaration_that_means_nothing_is_named():

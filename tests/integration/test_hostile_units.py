@@ -1,18 +1,25 @@
 """Hostile code in sandboxes: it fails alone and in time, and leaves no process and no file."""
 
 import contextlib
+import fcntl
 import os
 import re
+import select
+import signal
+import subprocess
+import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from scheduler_worker.backends.sandbox.process import Sandbox
+from scheduler_worker.backends.sandbox.process import RUNNER, Sandbox
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.descriptors import many_descriptors
+from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.sandboxes import HOSTS, directory, sandboxes, settings, write
 
 GOOD = """
@@ -226,3 +233,78 @@ def test_a_file_that_never_loads_ends_by_the_clock():
         path = write(folder, "loops.py", "while True: pass")
         with pytest.raises(ExternalUnitFailed, match="in time"):
             Sandbox(path, settings(folder, load_timeout_s=1.0))
+
+
+def test_what_a_file_prints_while_it_is_loaded_is_no_answer():
+    with sandboxes('print("loading", end="")\n' + textwrap.dedent(GOOD)) as made:
+        assert ask(made, "Good") == OK
+
+
+# What a call, or a worker, leaves behind
+
+
+CALL = """
+    import os, signal, runner
+
+    class Unit:
+        def do_filter(self, hosts, vm, properties):
+            if not (child := os.fork()):
+                signal.pause()
+            print(child)
+
+    asked = {"plugin": "Unit", "kind": "filter", "hosts": [], "vm": "", "properties": {}}
+    answered = runner._answered({"Unit": Unit}, asked | {"cpu_s": 60}, 1000, alone=False)
+    print(answered["answer"])
+"""
+
+
+def test_what_a_call_has_started_ends_with_it_also_without_a_namespace_of_its_own():
+    ours, theirs = os.pipe()
+    kept = fcntl.fcntl(theirs, fcntl.F_DUPFD, 100)  # above what a call closes
+    os.close(theirs)
+    try:
+        said = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(CALL)],
+            cwd=RUNNER.parent, pass_fds=[kept], capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        os.close(kept)
+        is_over, *_ = select.select([ours], [], [], SOON_S)
+        if not is_over:
+            os.kill(int(said.stdout), signal.SIGKILL)
+        assert is_over, "the child of the call still has its end of the pipe"
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(kept)
+        os.close(ours)
+
+
+MORTAL = """
+    import sys, threading
+    from pathlib import Path
+    from scheduler_worker.backends.sandbox.process import RUNNER, Sandbox
+    from tests.support.sandboxes import settings
+
+    file = Path(sys.argv[1])
+    sandbox = Sandbox(file, settings(file.parent))
+    print("loaded", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_a_sandbox_leaves_no_folder_behind_when_the_worker_is_killed(nothing_is_left):
+    with directory() as units, directory() as temporary:
+        file = write(units, "units.py", "open('written', 'w').close()")
+        worker = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(MORTAL), str(file)],
+            env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with worker:
+            try:
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == "loaded\n"
+                assert list(temporary.iterdir()) != []
+            finally:
+                worker.kill()
+                worker.wait(PROCESS_S)
+        eventually(lambda: list(temporary.iterdir()) == [])
+        eventually(lambda: processes_of(nothing_is_left) == [])

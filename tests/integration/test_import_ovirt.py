@@ -11,7 +11,6 @@ from scheduler_worker import api_process, conf
 from scheduler_worker.cli.manage import main
 from scheduler_worker.service.policies.audit import Actor
 from tests.support import web
-from tests.support.certificates import Authority
 from tests.support.desk import Desk
 from tests.support.engine import PASSWORD, USER, running_engine
 from tests.support.servers import free_port
@@ -118,18 +117,6 @@ def test_a_second_run_finds_nothing_to_change_in_whatever_order_the_engine_answe
     )
 
 
-def test_a_change_in_the_engine_is_shown_and_stored(desk, engine):
-    import_from(desk, engine.url, SKIP, "--yes")
-    name = "schedulingpolicies/3f6a1f54-1f5f-4c8e-9a51-0d6a2a8f7e01/weights"
-    weights = engine.stored(name)
-    engine.replaced[name] = 200, weights.replace("<factor>3</factor>", "<factor>7</factor>")
-    status, output = import_from(desk, engine.url, SKIP, "--yes")
-    assert status == 0
-    assert "--- packing, version 1\n+++ packing\n" in output
-    assert output.endswith("changed: packing\n")
-    assert desk.stored("packing") == PACKING.replace("factor: 3.0", "factor: 7.0")
-
-
 def test_clusters_are_attached_with_their_own_properties(desk, engine):
     mapped = ["--cluster-map", "Rack-1=r1", "--cluster-map", "Default"]
     status, output = import_from(desk, engine.url, SKIP, "--yes", *mapped)
@@ -218,8 +205,7 @@ def test_log_ins_that_fail_and_engines_that_are_away(desk, engine, capsys):
     assert "secret" not in said
 
 
-def test_the_certificate_is_verified(desk, tmp_path, capsys):
-    authority = Authority(tmp_path)
+def test_the_certificate_is_verified(desk, authority, capsys):
     with running_engine(authority.issue("engine")) as engine:
         assert import_from(desk, engine.url, SKIP, "--yes")[0] == 2
         assert "certificate verify failed" in capsys.readouterr().err

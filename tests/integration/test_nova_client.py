@@ -140,12 +140,6 @@ def test_fanout_casts_take_effect(serve):
     until(lambda: instances(client, "h1") == sorted([second, third]))
 
 
-@pytest.mark.deep
-def test_ping(serve):
-    nova, _, _ = serve
-    assert nova().ok("ping", arg="hello") == {"service": "scheduler", "arg": "hello"}
-
-
 def instances(client, name: str) -> list[str]:
     return sorted(client.get_host(name)["instance_uuids"])
 

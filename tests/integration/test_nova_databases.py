@@ -15,13 +15,7 @@ from scheduler_worker.model.topology import count_devices, read_numa_topology, r
 from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.service.feed.part import SCOPE
 from tests.support.feeds import feeder
-from tests.support.nova_databases import (
-    CPU_INFO,
-    NovaCloud,
-    host_mappings,
-    instances,
-    now_utc,
-)
+from tests.support.nova_databases import CPU_INFO, NovaCloud, host_mappings, instances, now_utc
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.services import World
 

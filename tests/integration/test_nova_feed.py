@@ -14,7 +14,7 @@ from tests.support.nova_databases import NovaCloud
 from tests.support.patience import eventually
 from tests.support.placement_server import PlacementServer
 from tests.support.proxy import Proxy
-from tests.support.workers import WorkerProcess, connected, run_worker, write_config
+from tests.support.workers import WorkerProcess, connected, write_config
 
 FEEDS = "This worker feeds now"
 
@@ -34,25 +34,28 @@ def write(tmp_path, cloud, rabbit_url, redis_url):
     """Writes the configuration of a worker: a nova.conf with little more in it."""
     topic = f"scheduler-{uuid.uuid4().hex[:8]}"
 
-    def written(name: str, placement: PlacementServer | None = None, **feed: Any) -> Path:
+    def written(
+        name: str,
+        placement: PlacementServer | None = None,
+        *,
+        is_claiming: bool = False,
+        service_down_time: int = 3600,
+        **feed: Any,
+    ) -> Path:
+        known: dict[str, Any] = {"enabled": True, "placement": placement is not None}
+        known |= {"interval": 0.5, "full_interval": 2}
         return write_config(
             tmp_path / f"{name}.conf",
             DEFAULT={
-                "transport_url": rabbit_url,
-                "host": name,
-                "service_down_time": feed.pop("service_down_time", 3600),
+                "transport_url": rabbit_url, "host": name, "service_down_time": service_down_time,
             },
             state={"url": redis_url, "prefix": topic},
             api_database={"connection": cloud.reader_of(cloud.api_url), "max_pool_size": 5},
-            nova_feed={
-                "enabled": True,
-                "placement": placement is not None,
-                "interval": 0.5,
-                "full_interval": 2,
-            }
-            | feed,
-            **({"placement": placement.options()} if placement else {}),
-        )
+            nova_feed=known | feed,
+            nova_claims={"enabled": is_claiming},
+            pending={"wait_timeout": 0},
+            placement=placement.options() if placement else {},
+        )  # fmt: skip
 
     return written
 
@@ -167,6 +170,36 @@ def test_hosts_are_judged_by_placement_from_the_first_request_on(
         assert chosen.service_host == "b2"
 
 
+@pytest.mark.deep
+def test_a_pool_that_two_hosts_share_is_filled(
+    cloud, write, rabbit_url, placement_server, placement_cloud
+):
+    aggregate = str(uuid.uuid4())
+    for name in ("a1", "a2"):
+        node = str(uuid.uuid4())
+        cloud.change_host(name, uuid=node)
+        placement_cloud.add(node, node, VCPU=64, MEMORY_MB=65536)
+        placement_cloud.put(node, "aggregates", [aggregate])
+    pool = placement_cloud.add(f"pool-{aggregate}", DISK_GB=40)
+    placement_cloud.put(pool, "traits", ["MISC_SHARES_VIA_AGGREGATE"])
+    placement_cloud.put(pool, "aggregates", [aggregate])
+    flavor = {"vcpus": 1, "memory_mb": 512, "root_gb": 20}
+    spec = {"flavor": flavor, "only_hosts": ["a1", "a2"], "project_id": "p", "user_id": "u"}
+    config = write("w1", placement_server, is_claiming=True)
+    with WorkerProcess(config, name="w1").ready() as worker, connected(rabbit_url) as client:
+        worker.await_log(f"pool-{aggregate}")
+        for _ in range(2):
+            client.select_destinations(spec, [str(uuid.uuid4())])
+        with pytest.raises(NoValidHost):
+            client.select_destinations(spec, [str(uuid.uuid4())])
+        assert placement_cloud.used(pool) == {"DISK_GB": 40}
+        assert len(placement_cloud.consumers(pool)) == 2
+        verdicts = {verdict["host"]: verdict for verdict in client.explain(spec)["verdicts"]}
+        for name in ("a1", "a2"):
+            assert verdicts[name]["rejected_by"] == "PlacementCandidates"
+            assert "needs 20 DISK_GB" in verdicts[name]["reason"]
+
+
 def test_a_reservation_ends_when_its_instance_will_not_come(cloud, write, rabbit_url):
     with WorkerProcess(write("w1"), name="w1").ready() as worker, connected(rabbit_url) as client:
         worker.await_log("All hosts of 2 cells are known")
@@ -187,12 +220,3 @@ def test_a_reservation_ends_when_its_instance_will_not_come(cloud, write, rabbit
 
 def reserved(client) -> set[str]:
     return {each["instance_uuid"] for each in client.list_reservations()["reservations"]}
-
-
-def test_the_checks_name_each_database(cloud, write):
-    cloud.change_mapping("cell2", database_connection="{scheme}://{hostname}/x")
-    checked = run_worker(write("w1"), "--check-connections")
-    assert "the database of cell cell1" in checked.stdout
-    assert "[database] connection, which fills it, is not set" in checked.stdout
-    assert checked.returncode == 2
-    assert "tester" not in checked.stdout + checked.stderr

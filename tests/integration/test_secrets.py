@@ -101,7 +101,7 @@ def config(tmp_path, redis_server, rabbit_server, rabbit_vhost_url):
         filter_scheduler={
             "available_filters": [
                 "scheduler_worker.filters.all_filters",
-                "tests.support.leaky.LeakyFilter",
+                "tests.support.plugins.LeakyFilter",
             ],
             "enabled_filters": "ComputeFilter,CoreFilter,LeakyFilter",
         },

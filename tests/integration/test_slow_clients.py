@@ -14,7 +14,6 @@ import pytest
 
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
-from tests.support.certificates import Authority
 from tests.support.servers import LOOPBACK
 
 SLOW, ORDINARY, THREADS = 10, 100, 2
@@ -85,8 +84,7 @@ def test_a_length_that_is_none_is_refused_at_once():
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_slow_handshakes_cost_ordinary_requests_nothing(tmp_path):
-    authority = Authority(tmp_path)
+def test_slow_handshakes_cost_ordinary_requests_nothing(authority):
     certificate, key = authority.issue("api")
     settings = {"certificate_file": str(certificate), "key_file": str(key)}
     trust = ssl.create_default_context(cafile=str(authority.path))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc import nova
+from tests.support.json_server import Answer, Asked, serving
 from tests.support.patience import eventually
 from tests.support.services import host
 from tests.support.workers import write_config
@@ -25,46 +24,27 @@ SMALL = {"flavor": {"vcpus": 1, "memory_mb": 512}}
 class Receiver:
     """Takes what exporters send, and answers with a status."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.url = f"{address}/v1/traces"
         self.spans: list[tuple[dict[str, str], Any]] = []
         """Resource and span."""
         self.status = 200
-        receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                if receiver.status == 200:
-                    receiver.take(ExportTraceServiceRequest.FromString(body))
-                self.send_response(receiver.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def take(self, request: Any) -> None:
-        for each in request.resource_spans:
-            resource = {one.key: one.value.string_value for one in each.resource.attributes}
-            for scope in each.scope_spans:
-                self.spans += [(resource, span) for span in scope.spans]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, asked: Asked) -> Answer:
+        if self.status == 200:
+            is_zipped = asked.headers.get("Content-Encoding") == "gzip"
+            body = gzip.decompress(asked.body) if is_zipped else asked.body
+            for sent in ExportTraceServiceRequest.FromString(body).resource_spans:
+                resource = {one.key: one.value.string_value for one in sent.resource.attributes}
+                for scope in sent.scope_spans:
+                    self.spans += [(resource, span) for span in scope.spans]
+        return Answer(self.status)
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.close()
+    with serving(Receiver) as listening:
+        yield listening
 
 
 @pytest.fixture

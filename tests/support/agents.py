@@ -1,11 +1,10 @@
-"""The programs on hosts that workers cast to, as tests run them, and workers for them."""
+"""The programs on hosts that workers cast to, as tests run them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.client import SchedulerClient
@@ -14,10 +13,6 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import Replica
-from tests.support.workers import WorkerProcess
-
-AnyReplica = TypeVar("AnyReplica", bound=Replica)
 
 
 class Agent:
@@ -31,28 +26,6 @@ class Agent:
 
     def close(self) -> None:
         self._server.stop(5)
-
-
-@contextlib.contextmanager
-def two_workers(
-    configure: Callable[..., Path], **groups: Mapping[str, Any]
-) -> Iterator[dict[str, WorkerProcess]]:
-    """Two workers that are ready, by name; ``groups`` are further options of both."""
-    with contextlib.ExitStack() as opened:
-        found = {
-            name: opened.enter_context(WorkerProcess(configure(name, **groups), name=name))
-            for name in ("w1", "w2")
-        }
-        for each in found.values():
-            each.ready()
-        yield found
-
-
-def read(redis_url: str, replica: AnyReplica) -> AnyReplica:
-    """Bring a replica up to date with the state."""
-    with contextlib.closing(RedisState(redis_url, hold_timeout_s=2.0)) as state:
-        replica.apply(state.changes(replica.scope, Seen()))
-    return replica
 
 
 def reserved_in_redis(redis_url: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tests.support.servers import LOOPBACK
 
 
 class Asked(NamedTuple):
-    """A request; its body is a document if it is JSON, and else a text."""
+    """A request; its body is a document if it is JSON, bytes if it is binary, and else a text."""
 
     method: str
     path: str
@@ -71,9 +71,10 @@ def serving(
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
-            is_json = "json" in self.headers.get("Content-Type", "")
-            body = json.loads(text) if text and is_json else text
+            body: Any = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            kind = self.headers.get("Content-Type", "")
+            if "protobuf" not in kind:
+                body = json.loads(body) if body and "json" in kind else body.decode()
             url = urlsplit(self.path)
             query = dict(parse_qsl(url.query))
             answer = service.answer(

@@ -83,11 +83,9 @@ class Mailbox:
     def __init__(self) -> None:
         self._arrived = threading.Condition()
         self._answers: dict[str, list[dict[str, Any]]] = {}
-        self.total = 0
 
     def take(self, _context: object, request_id: str, **answer: Any) -> None:
         with self._arrived:
-            self.total += 1
             self._answers.setdefault(request_id, []).append(answer)
             self._arrived.notify_all()
 
@@ -95,15 +93,6 @@ class Mailbox:
         with self._arrived:
             self._arrived.wait_for(lambda: request_id in self._answers, timeout_s)
             return next(iter(self._answers.get(request_id, ())), None)
-
-    def wait_for_total(self, number: int, timeout_s: float) -> bool:
-        """Until so many answers have come in all; False when they have not in time."""
-        with self._arrived:
-            return self._arrived.wait_for(lambda: self.total >= number, timeout_s)
-
-    def count(self, request_id: str) -> int:
-        """How many answers came to a request."""
-        return len(self._answers.get(request_id, ()))
 
     def hosts(self, request_id: str) -> set[str]:
         """The hosts that were answered to a request for one instance: one, if all is well."""

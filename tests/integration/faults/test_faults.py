@@ -160,7 +160,7 @@ def test_the_network_between_a_worker_and_redis_stalls(arena, way):
 
 def test_a_worker_is_slow(arena):
     slow = {
-        "available_filters": [ALL_FILTERS, "tests.integration.faults.filters.SlowFilter"],
+        "available_filters": [ALL_FILTERS, "tests.support.plugins.SlowFilter"],
         "enabled_filters": "ComputeFilter,CoreFilter,SlowFilter",
     }
     with arena.fault("slow worker"):
