@@ -10,8 +10,7 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.ports import Change, LockGrant, Put, Transaction
 from scheduler_worker.service.state import records
-from tests.simulation.blame import Blame
-from tests.simulation.history import Event
+from tests.simulation.history import Blame, Event
 from tests.simulation.locks import Locks
 from tests.simulation.plan import Ask, Plan
 from tests.simulation.store import BEGINNING_S

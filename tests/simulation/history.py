@@ -9,6 +9,8 @@ from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import Change, LockGrant, Transaction, Written
 from tests.simulation.machine import Machine
 
+Blame = Callable[[str], None]
+"""How the checkers report violations."""
 NOT_PRINTED = {"known"}
 """Facts that are not printed, for the checker alone."""
 
