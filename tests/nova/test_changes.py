@@ -36,7 +36,6 @@ def asked(tenant: Tenant, flavor: str, count: int = 1) -> list[str]:
 
 
 def built(tenant: Tenant, flavor: str = "small") -> str:
-    """The host of a new server."""
     [server] = asked(tenant, flavor)
     host = tenant.nova.settled(server, "ACTIVE").host
     assert host is not None

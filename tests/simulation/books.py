@@ -411,7 +411,6 @@ class Books:
 
 
 def reserved_by(event: Event) -> list[Reservation]:
-    """The reservations that a commit made."""
     puts = _puts(_applied(event))
     return [
         records.read_reservation(put.value or b"")
@@ -421,7 +420,6 @@ def reserved_by(event: Event) -> list[Reservation]:
 
 
 def _is_of(reservation: Reservation, other: Reservation) -> bool:
-    """Whether both are for the same instance and host."""
     return (reservation.instance_uuid, reservation.host) == (other.instance_uuid, other.host)
 
 

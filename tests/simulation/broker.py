@@ -115,7 +115,6 @@ class Broker:
         self.deliver(consumer.queue)
 
     def cancel(self, link: BrokerConnection, name: str | None = None) -> None:
-        """One consumer of a link, or all."""
         for each in self._consumers:
             if each.link is link and name in {None, each.name}:
                 each.is_cancelled = True
@@ -368,8 +367,6 @@ class BrokerConnection:
         self.bring(partial(self.on_message, arrival))
 
     def bring(self, deed: Callback) -> None:
-        """Something comes from the broker."""
-
         def come() -> None:
             self._inbox.append(deed)
             self.ring()

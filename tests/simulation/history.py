@@ -46,7 +46,6 @@ class History:
                 self._machine.at(0.0, ambush[2])
 
     def await_(self, who: str | None, what: str, deed: Callable[[], object]) -> None:
-        """Do the deed as soon as this event occurs."""
         self._ambushes.append((who, what, deed))
 
     def await_nothing(self) -> None:
