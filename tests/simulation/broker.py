@@ -71,7 +71,6 @@ class Broker:
         self.is_blocked = False
         self.blocked_at_s = 0.0
         self.queues: dict[str, deque[Message]] = {}
-        self.dead: list[tuple[Message, str]] = []
         self.callers: dict[str, Callable[[Any], None]] = {}
         """The consumer of a reply queue."""
         self.links: dict[BrokerConnection, None] = {}
@@ -400,7 +399,6 @@ class BrokerConnection:
                 self.bring(partial(self.on_copied, command, None))
             case DeadLetter(tag, why):
                 message = self.unacknowledged[tag][1]
-                self._broker.dead.append((message, why))
                 self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)
                 self.bring(partial(self.on_copied, command, None))
 
