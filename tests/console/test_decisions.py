@@ -102,12 +102,6 @@ def test_the_same_question_is_asked_again_now(decided, console):
 
 
 @pytest.mark.deep
-def test_one_that_is_not_kept_is_told(console):
-    page = console.entered("/decisions/1-0@default")
-    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
-
-
-@pytest.mark.deep
 def test_nothing_serious_is_found_in_one(decided, schemed):
     console = schemed(decided)
     page = console.entered("/decisions?instance=one")

@@ -57,13 +57,6 @@ def test_instances_that_are_reported_appear(api, console):
     expect(page.locator("#instances li")).to_have_text(["three", "two"])
 
 
-@pytest.mark.deep
-def test_a_host_that_is_not_there_is_told(console):
-    page = console.entered("/hosts/nobody")
-    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
-    expect(page.get_by_role("alert").filter(has_text="nobody")).to_be_visible()
-
-
 def fit(page):
     page.get_by_text("Would this flavor fit here").click()
     return page.get_by_role("form", name="Would a flavor fit")

@@ -58,8 +58,13 @@ def test_a_reader_is_not_offered_what_the_api_would_refuse(api, console, make_co
 
 
 @pytest.mark.deep
-def test_an_address_without_a_page_says_so(console):
-    page = console.entered("/nothing/here")
+def test_an_address_without_a_page_or_without_a_resource_says_so(console):
+    page = console.entered("/decisions/1-0@default")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    console.open("/hosts/nobody")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="nobody")).to_be_visible()
+    console.open("/nothing/here")
     expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
     page.get_by_role("link", name="Fleet").click()
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
