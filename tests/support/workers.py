@@ -36,6 +36,7 @@ def write_config(path: Path, **groups: Mapping[str, Any]) -> Path:
 
 
 def load_config(path: Path, **groups: Mapping[str, Any]) -> conf.Configuration:
+    """The configuration of such a file."""
     return conf.load(["--config-file", str(write_config(path, **groups))])
 
 
@@ -101,6 +102,7 @@ class WorkerProcess:
         return self.log_path.read_text()
 
     def await_log(self, text: str, timeout_s: float = PROCESS_S) -> None:
+        """Wait until the log contains the text."""
         deadline_s = time.monotonic() + timeout_s
         while text not in self.log:
             assert self.process.poll() is None, f"the worker ended: {self.log}"
@@ -123,10 +125,12 @@ class WorkerProcess:
         return self.process.wait(timeout_s)
 
     def kill(self) -> None:
+        """SIGKILL."""
         self.process.kill()
         self.process.wait(PROCESS_S)
 
     def peak_mb(self) -> float:
+        """Its largest resident set so far."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
