@@ -1,4 +1,4 @@
-"""What is added in one place is everywhere: a field, an event with its fix, an alert, an option."""
+"""What is added in one place is everywhere: a field, an event with its fix."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -121,46 +120,3 @@ def test_a_remedy_is_changed_in_one_place(copy: Path) -> None:
     assert ". Put the shelf up" in run(copy, "-c", doctor)
     health = HAPPENS.replace('SHELVES, "upper"', "STATE_ERRORS")
     assert "Put the shelf up (" in json.loads(run(copy, "-c", health))["Health"][2]
-
-
-def test_an_alert_is_added_in_one_place(copy: Path) -> None:
-    insert(copy / "scheduler_worker/events.py", "# The REST API\n", EVENT)
-    alert = (
-        '    Alert("SchedulerShelves", "warning",\n'
-        '          rare(events.SHELVES, "5m", "shelf", shelf="!low"), "1m",\n'
-        '          "Shelf {{ $labels.shelf }} falls", "Books lie on the floor."),'
-    )
-    insert(copy / "tools/reference/alerts.py", ")  # fmt: skip\n", alert)
-    run(copy, "tools/reference")
-    [group] = yaml.safe_load((copy / "etc/prometheus/alerts.yaml").read_text())["groups"]
-    name = 'scheduler_shelves_total{shelf!="low"}'
-    assert group["rules"][-1] == {
-        "alert": "SchedulerShelves",
-        "expr": f"sum by (shelf) (increase({name}[5m])) > 0\nor\n"
-        f"sum by (shelf) ({name} unless {name} offset 5m) > 0",
-        "for": "1m",
-        "labels": {"severity": "warning"},
-        "annotations": {
-            "summary": "Shelf {{ $labels.shelf }} falls",
-            "description": "Books lie on the floor.",
-            "runbook": "docs/runbook.md#schedulershelves",
-        },
-    }
-
-
-def test_an_option_is_added_in_one_place(copy: Path) -> None:
-    option = (
-        '    shelf: Annotated[Literal["upper", "lower"], Opt()] = "upper"\n'
-        '    """Where books stand."""'
-    )
-    insert(copy / "scheduler_worker/service/feed/settings.py", "    overlap_s:", option)
-    sample = run(copy, "-m", "oslo_config.generator", "--namespace", "scheduler_worker")
-    assert "# Where books stand. (string value)\n" in sample
-    assert "#shelf = upper\n" in sample
-    (copy / "w.conf").write_text("[nova_feed]\nshelf = middle\n")
-    program = (
-        "from scheduler_worker import conf\n"
-        "try: conf.settings(conf.load(['--config-file', 'w.conf']))\n"
-        "except conf.ConfigError as error: print(error)"
-    )
-    assert "[nova_feed] shelf: " in run(copy, "-c", program)

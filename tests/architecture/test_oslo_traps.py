@@ -1,7 +1,4 @@
-"""Pitfalls of oslo.messaging that ``rpc/transport.py`` works around, and whether they still exist.
-
-A test of the second kind fails when oslo.messaging has fixed one: then delete the workaround.
-"""
+"""Pitfalls of oslo.messaging that ``rpc/transport.py`` works around."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from oslo_config import cfg
 
-from scheduler_worker.rpc import transport
 from tests.support.patience import PROCESS_S
 
 
@@ -51,15 +46,6 @@ def test_importing_patches_nothing_and_imports_no_eventlet() -> None:
     assert printed == "False False False\n"
 
 
-def test_oslo_still_selects_eventlet_by_itself() -> None:
-    printed = run(
-        "import oslo_messaging\n"
-        "from oslo_service import backend\n"
-        "print(backend.get_backend_type().value)"
-    )
-    assert printed.strip() == "eventlet"
-
-
 def test_the_global_configuration_is_not_used() -> None:
     """Reading any option of it raises: it was never set up."""
     printed = run(
@@ -80,24 +66,6 @@ def test_the_global_configuration_is_not_used() -> None:
         "server.stop(5)\n"
     )
     assert printed == "answer\n"
-
-
-@pytest.mark.parametrize("group", ["oslo_messaging_metrics", "oslo_messaging_tracing"])
-def test_oslo_still_needs_groups_that_it_does_not_register(group: str) -> None:
-    import oslo_messaging
-
-    conf = cfg.ConfigOpts()
-    conf([])
-    for other, opts in (
-        ("oslo_messaging_metrics", transport.metrics.oslo_messaging_metrics),  # type: ignore[attr-defined]
-        ("oslo_messaging_tracing", transport.tracing.oslo_messaging_tracing),  # type: ignore[attr-defined]
-    ):
-        if other != group:
-            conf.register_opts(opts, group=other)
-    theirs = oslo_messaging.get_rpc_transport(conf, "local://traps/")
-    client = oslo_messaging.get_rpc_client(theirs, oslo_messaging.Target(topic="t"))
-    with pytest.raises(cfg.NoSuchOptError, match=group):
-        client.cast({}, "m")
 
 
 def test_calls_and_stops_return_while_the_broker_is_unreachable() -> None:

@@ -1,4 +1,4 @@
-"""No test passes or fails by speed; ``tests/support/patience.py`` says how they wait instead."""
+"""No test passes or fails by speed, and no thread of a failed test keeps pytest from going on."""
 
 import ast
 import os
@@ -50,18 +50,44 @@ def time_bounds(tree: ast.AST) -> Iterator[str]:
                     yield f"{node.lineno}: {node.func.attr}() waits for {each.value} s only"  # type: ignore[str-bytes-safe]
 
 
+def lasting_threads(tree: ast.AST) -> Iterator[str]:
+    """Threads that the interpreter waits for when it ends; a pool of them, when its block does."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        made = ast.unparse(node.func)
+        is_daemon = any(each.arg == "daemon" for each in node.keywords)
+        if made == "threading.Thread" and not is_daemon:
+            yield f"{node.lineno}: the thread is no daemon"
+        if made.rpartition(".")[2] == "ThreadPoolExecutor":
+            yield f"{node.lineno}: tests.support.threads has a pool of daemons"
+
+
 @pytest.mark.parametrize(
     "path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
 )
-def test_no_test_fails_on_a_slow_machine(path):
-    assert list(time_bounds(ast.parse(path.read_text()))) == []
+def test_no_test_fails_on_a_slow_machine_and_none_leaves_a_thread(path):
+    tree = ast.parse(path.read_text())
+    assert [*time_bounds(tree), *lasting_threads(tree)] == []
 
 
-def test_time_bounds_are_found():
-    bounded = "assert time.monotonic() - began < 3\nanswer.get(timeout=5)\nthread.join(2.0)\n"
-    patient = "assert 0.2 < time.monotonic() - began\nanswer.get(timeout=SOON_S)\n', '.join(x)\n"
-    assert len(list(time_bounds(ast.parse(bounded)))) == 3
-    assert list(time_bounds(ast.parse(patient))) == []
+@pytest.mark.parametrize(
+    ("line", "rule", "is_wrong"),
+    [
+        ("assert time.monotonic() - began < 3", time_bounds, True),
+        ("answer.get(timeout=5)", time_bounds, True),
+        ("thread.join(2.0)", time_bounds, True),
+        ("assert 0.2 < time.monotonic() - began", time_bounds, False),
+        ("answer.get(timeout=SOON_S)", time_bounds, False),
+        ("', '.join(x)", time_bounds, False),
+        ("threading.Thread(target=f).start()", lasting_threads, True),
+        ("with ThreadPoolExecutor(1): pass", lasting_threads, True),
+        ("threading.Thread(target=f, daemon=True).start()", lasting_threads, False),
+        ("with Threads(1): pass", lasting_threads, False),
+    ],
+)
+def test_violations_are_found(line, rule, is_wrong):
+    assert bool(list(rule(ast.parse(line)))) is is_wrong
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="describes what CI has tested")

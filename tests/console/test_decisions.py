@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
-from tests.support.consoles import report, take_picture
+from tests.support.consoles import report
 from tests.support.services import host, request
 
 WHY = "No host of 6 in 3 clusters; nearest is cluster east: of 3 hosts none has 99 vCPUs left."
@@ -102,28 +102,19 @@ def test_the_same_question_is_asked_again_now(decided, console):
 
 
 @pytest.mark.deep
-def test_one_that_is_not_kept_is_told(console):
-    page = console.entered("/decisions/1-0@default")
-    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_is_found_in_one(decided, make_console, pytestconfig, scheme):
-    console = make_console(decided, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+def test_nothing_serious_is_found_in_one(decided, schemed):
+    console = schemed(decided)
     page = console.entered("/decisions?instance=one")
     page.locator("tbody").get_by_role("link").click()
     expect(page.locator("#filters table")).to_be_visible()
     page.get_by_role("button", name="Ask again now").click()
     expect(page.locator("#now")).to_contain_text("Now")
-    if scheme == "light":
-        take_picture(pytestconfig, page, "decision")
+    console.check("decision")
     what_if(page)
     ask(page)
     expect(page.locator("#what-if-answer section")).to_have_count(2)
-    assert console.serious() == []
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    console.check()
+    console.check_narrow()
 
 
 def what_if(page):

@@ -5,7 +5,7 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.consoles import report
+from tests.support.consoles import report, rows
 from tests.support.services import host
 
 COLOURS = """() => {
@@ -17,16 +17,6 @@ COLOURS = """() => {
   }
   return [...found];
 }"""
-AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
-
-
-def rows(page, name):
-    """The texts of a table's rows, by their first cells."""
-    found = page.get_by_role("region", name=name, exact=True).locator("tbody tr")
-    texts = [
-        [cell.strip() for cell in each.locator("th,td").all_inner_texts()] for each in found.all()
-    ]
-    return {first: rest for first, *rest in texts}
 
 
 def test_clusters_and_zones_are_summed_up(console):
@@ -117,7 +107,7 @@ def test_ten_thousand_hosts_are_shown(console):
         "used": [each % 101 for each in range(number)],
         "reserved": [0] * number,
     }
-    columns |= dict.fromkeys(AMOUNTS, use)
+    columns |= dict.fromkeys(("vcpus", "memory_mb", "disk_mb"), use)
     page = console.entered("/nothing")
     page.route("**/v1/fleet", lambda route: route.fulfill(json=columns))
     page.get_by_role("link", name="Fleet").click()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import scheduler_worker
 from scheduler_worker import events
@@ -25,7 +25,7 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state import presence
-from tests.support.consoles import READER, take_picture
+from tests.support.consoles import READER, rows
 from tests.support.services import request
 
 DROPPED = events.DECISION_RECORDS.troubles["dropped"].text
@@ -79,15 +79,6 @@ def sick(reported):
     )  # fmt: skip
     add(reported, "w3", {"is_drained": True}, missing=("the bus cannot reach RabbitMQ: refused",))
     return reported
-
-
-def rows(page: Page, name: str) -> dict[str, list[str]]:
-    """The texts of a table's rows, by their first cells."""
-    found = page.get_by_role("region", name=name).locator("tbody tr")
-    texts = [
-        [cell.strip() for cell in each.locator("th,td").all_inner_texts()] for each in found.all()
-    ]
-    return {first: rest for first, *rest in texts}
 
 
 def test_all_is_well_with_one_worker_that_serves(reported, console):
@@ -169,13 +160,9 @@ def test_no_worker_is_told(api, console):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_is_found(sick, make_console, pytestconfig, scheme):
-    console = make_console(sick, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+def test_nothing_serious_is_found(sick, schemed):
+    console = schemed(sick)
     page = console.entered("/health")
     expect(page.locator("#findings li").first).to_be_visible()
-    if scheme == "light":
-        take_picture(pytestconfig, page, "health")
-    assert console.serious() == []
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    console.check("health")
+    console.check_narrow()

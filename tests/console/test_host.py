@@ -57,13 +57,6 @@ def test_instances_that_are_reported_appear(api, console):
     expect(page.locator("#instances li")).to_have_text(["three", "two"])
 
 
-@pytest.mark.deep
-def test_a_host_that_is_not_there_is_told(console):
-    page = console.entered("/hosts/nobody")
-    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
-    expect(page.get_by_role("alert").filter(has_text="nobody")).to_be_visible()
-
-
 def fit(page):
     page.get_by_text("Would this flavor fit here").click()
     return page.get_by_role("form", name="Would a flavor fit")
@@ -83,15 +76,14 @@ def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
     answer = page.locator("#fits")
     expect(answer).to_contain_text("Yes: its weight is")
     expect(answer.get_by_role("row").filter(has_text="RAMWeigher")).to_be_visible()
-    assert console.serious() == []
+    console.check()
     form.get_by_label("vCPUs").fill("2")
     ask.click()
     expect(answer).to_contain_text("No: CoreFilter: ")
     form.get_by_label("Memory").fill("")
     ask.click()
     expect(form.get_by_label("Memory")).to_have_accessible_description("is missing")
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    console.check_narrow()
 
 
 @pytest.mark.deep

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.simulations import Asked, SimulationRecord
-from tests.support.consoles import READER, take_picture
+from tests.support.consoles import READER
 from tests.support.services import request
 
 STRICTER = (
@@ -126,14 +126,10 @@ def test_readers_see_results_and_begin_none(decided, console):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_is_found_in_a_result(decided, make_console, pytestconfig, scheme):
-    console = make_console(decided, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+def test_nothing_serious_is_found_in_a_result(decided, schemed):
+    console = schemed(decided)
     page = console.entered("/rehearsals?drained=a1")
     page.get_by_role("button", name="Rehearse").click()
     expect(page.locator("#rehearsal-changes table")).to_be_visible()
-    if scheme == "light":
-        take_picture(pytestconfig, page, "rehearsal")
-    assert console.serious() == []
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    console.check("rehearsal")
+    console.check_narrow()

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from scheduler_worker import api_process
 from tests.support.agents import Agent
-from tests.support.consoles import READER, configured, fill, report, take_picture
+from tests.support.consoles import READER, configured, fill, report
 from tests.support.services import host
 
 CPU = """\
@@ -241,27 +241,21 @@ def test_a_reader_reads_only(console):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_is_found(api, policies, make_console, pytestconfig, scheme):
+def test_nothing_serious_is_found(api, policies, schemed):
     (policies / "mistake.yaml").write_text(BROKEN)
-    console = make_console(api, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    console = schemed(api)
     page = console.entered("/tuning")
     expect(page.locator("#alarms li")).to_have_count(2)
     expect(rows(page, HOSTS)).to_have_count(6)
-    if scheme == "light":
-        take_picture(pytestconfig, page, "tuning")
-    assert console.serious() == []
+    console.check("tuning")
     page.get_by_role("link", name="a1").click()
     expect(rows(page, "As they were sent to the agent last")).to_have_count(3)
-    if scheme == "light":
-        take_picture(pytestconfig, page, "tuned-host")
-    assert console.serious() == []
+    console.check("tuned-host")
     page.goto(console.root + "/tuning/policies/ksm")
     edited(page, BROKEN)
     expect(page.locator("#issues li")).to_have_count(2)
-    assert console.serious() == []
-    page.set_viewport_size({"width": 360, "height": 740})
+    console.check()
     for path in ("/tuning/policies/ksm", "/tuning", "/tuning/hosts/uuid-a1"):
         page.goto(console.root + path)
         page.locator("h1").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        console.check_narrow()

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.requests import Flavor, RequestSpec
 from tests.support.examples import install, registered_in
+from tests.support.hosts import aggregate, host_record, host_table, request_spec
 
 WINDOW = "2026-03-01T22:00/2026-03-02T02:00"
 START_S = 1772402400.0
 """The start of the window, in seconds since the epoch."""
+SMALL = request_spec(vcpus=1, memory_mb=2048)
 
 
 @pytest.fixture(scope="module")
@@ -35,91 +34,68 @@ def shape_weigher(installed):
     return import_module("packing_shape_weigher").PackingShapeWeigher()
 
 
-@pytest.fixture
-def small():
-    return RequestSpec(flavor=Flavor(vcpus=1, memory_mb=2048))
-
-
 def record(number, **fields):
-    name = f"host{number}"
-    size = {"vcpus": 16, "memory_mb": 32768, "local_gb": 100}
-    return HostRecord(
-        uuid=f"uuid-{number}",
-        host=name,
-        nodename=name,
-        cluster="c",
-        reported_at_s=0.0,
-        **{**size, **fields},
-    )
+    size = {"vcpus": 16, "memory_mb": 32768}
+    return host_record(host=f"host{number}", **{**size, **fields})
 
 
-def table(*records, aggregates=(), now_s=0.0):
-    hosts = HostTable()
-    for each in records:
-        hosts.put(each, version=1)
-    hosts.set_aggregates({f"host{number}": (each,) for number, each in enumerate(aggregates)})
+def table(*records):
+    return host_table(records)
+
+
+def planned(now_s, window=WINDOW, **metadata):
+    """Two hosts, of which the first is in an aggregate with a window."""
+    metadata = {"maintenance_window": window, **metadata}
+    rack = Aggregate(id=1, name="rack-7", hosts=("host0",), metadata=metadata)
+    hosts = host_table([record(0), record(1)], aggregates=[rack])
     hosts.now_s = now_s
     return hosts
 
 
-def planned(window=WINDOW, **metadata):
-    return Aggregate(id=1, name="rack-7", metadata={"maintenance_window": window, **metadata})
-
-
 @pytest.mark.parametrize(
-    ("group", "name", "value"),
+    ("group", "name", "module"),
     [
-        (
-            "scheduler_worker.filters",
-            "MaintenanceWindowFilter",
-            "maintenance_window_filter:MaintenanceWindowFilter",
-        ),
-        (
-            "scheduler_worker.weighers",
-            "PackingShapeWeigher",
-            "packing_shape_weigher:PackingShapeWeigher",
-        ),
+        ("filters", "MaintenanceWindowFilter", "maintenance_window_filter"),
+        ("weighers", "PackingShapeWeigher", "packing_shape_weigher"),
     ],
 )
-def test_the_worker_finds_them(installed, group, name, value):
-    entries = registered_in(installed, group)
-    assert [(entry.name, entry.value) for entry in entries] == [(name, value)]
-    assert entries[0].load().__name__ == name
+def test_the_worker_finds_them(installed, group, name, module):
+    [entry] = registered_in(installed, f"scheduler_worker.{group}")
+    assert (entry.name, entry.value) == (name, f"{module}:{name}")
+    assert entry.load().__name__ == name
 
 
 @pytest.mark.parametrize(
-    ("since_start_s", "passes"),
-    [(-3601, True), (-3600, False), (0, False), (4 * 3600 - 1, False), (4 * 3600, True)],
+    ("since_start_s", "lead", "passes"),
+    [
+        (-3601, {}, True),
+        (-3600, {}, False),
+        (0, {}, False),
+        (4 * 3600 - 1, {}, False),
+        (4 * 3600, {}, True),
+        (-61, {"maintenance_lead_s": "60"}, True),
+        (-60, {"maintenance_lead_s": "60"}, False),
+    ],
 )
-def test_hosts_close_an_hour_before_the_window_and_open_after_it(
-    maintenance_filter, small, since_start_s, passes
+def test_hosts_close_an_hour_or_a_lead_before_the_window_and_open_after_it(
+    maintenance_filter, since_start_s, lead, passes
 ):
-    hosts = table(record(0), record(1), aggregates=[planned()], now_s=START_S + since_start_s)
-    assert maintenance_filter.passes(hosts, small).tolist() == [passes, True]
-    assert [maintenance_filter.host_passes(host, small) for host in hosts.states()] == [
-        passes,
-        True,
-    ]
+    hosts = planned(START_S + since_start_s, **lead)
+    assert maintenance_filter.passes(hosts, SMALL).tolist() == [passes, True]
+    single = [maintenance_filter.host_passes(host, SMALL) for host in hosts.states()]
+    assert single == [passes, True]
 
 
-def test_the_lead_can_be_set(maintenance_filter, small):
-    hosts = table(record(0), aggregates=[planned(maintenance_lead_s="60")], now_s=START_S - 61)
-    assert maintenance_filter.host_passes(hosts.state(0), small)
-    hosts.now_s = START_S - 60
-    assert not maintenance_filter.host_passes(hosts.state(0), small)
-
-
-def test_the_reason_names_the_aggregate_and_the_window(maintenance_filter, small):
-    hosts = table(record(0), aggregates=[planned()], now_s=START_S)
-    reason = maintenance_filter.reason(hosts.state(0), small)
+def test_the_reason_names_the_aggregate_and_the_window(maintenance_filter):
+    reason = maintenance_filter.reason(planned(START_S).state(0), SMALL)
     assert reason == f"aggregate rack-7 is under maintenance {WINDOW}"
 
 
 @pytest.mark.parametrize("window", ["tomorrow", "2026-03-01T22:00", "/", ""])
-def test_an_unreadable_window_closes_the_host_and_says_so(maintenance_filter, small, window):
-    hosts = table(record(0), aggregates=[planned(window)])
-    assert not maintenance_filter.host_passes(hosts.state(0), small)
-    assert "is not start/end" in maintenance_filter.reason(hosts.state(0), small)
+def test_an_unreadable_window_closes_the_host_and_says_so(maintenance_filter, window):
+    hosts = planned(0.0, window)
+    assert not maintenance_filter.host_passes(hosts.state(0), SMALL)
+    assert "is not start/end" in maintenance_filter.reason(hosts.state(0), SMALL)
 
 
 def test_the_filter_is_evaluated_for_survivors_only(maintenance_filter):
@@ -131,47 +107,45 @@ def test_the_shape_of_the_request_decides(shape_weigher):
     many_vcpus = record(1, memory_mb_used=16384)
     hosts = table(much_memory, many_vcpus)
     for vcpus, memory_mb, best in ((1, 8192, 0), (8, 2048, 1)):
-        spec = RequestSpec(flavor=Flavor(vcpus=vcpus, memory_mb=memory_mb))
+        spec = request_spec(vcpus=vcpus, memory_mb=memory_mb)
         assert int(shape_weigher.weigh(hosts, spec).argmax()) == best
 
 
-def test_among_equal_shapes_the_fuller_host_is_better(shape_weigher, small):
+def test_among_equal_shapes_the_fuller_host_is_better(shape_weigher):
     hosts = table(record(0), record(1, vcpus_used=8, memory_mb_used=16384))
-    empty, half = shape_weigher.weigh(hosts, small)
+    empty, half = shape_weigher.weigh(hosts, SMALL)
     assert half - empty == pytest.approx(0.2 * 0.5)
 
 
 def test_raw_values_are_the_formula(shape_weigher):
     # limits: (16 - 0) * 2 = 32 vCPUs and 32768 MiB; free: 24 of 32 and half; asked: 1/8 and 1/4
     hosts = table(record(0, cpu_allocation_ratio=2.0, vcpus_used=8, memory_mb_used=16384))
-    spec = RequestSpec(flavor=Flavor(vcpus=4, memory_mb=8192))
     cosine = (0.125 * 0.75 + 0.25 * 0.5) / (np.hypot(0.125, 0.25) * np.hypot(0.75, 0.5))
-    assert shape_weigher.weigh(hosts, spec)[0] == pytest.approx(cosine - 0.2 * 0.625)
+    raw = shape_weigher.weigh(hosts, request_spec(vcpus=4, memory_mb=8192))
+    assert raw[0] == pytest.approx(cosine - 0.2 * 0.625)
 
 
-def test_reserved_amounts_are_not_free(shape_weigher, small):
+def test_reserved_amounts_are_not_free(shape_weigher):
     plain = table(record(0, vcpus=12, memory_mb=24576))
     reserved = table(record(0, reserved_host_cpus=4, reserved_host_memory_mb=8192))
-    assert shape_weigher.weigh(reserved, small) == pytest.approx(shape_weigher.weigh(plain, small))
+    assert shape_weigher.weigh(reserved, SMALL) == pytest.approx(shape_weigher.weigh(plain, SMALL))
 
 
-def test_columns_and_single_hosts_agree_even_for_odd_hosts(shape_weigher):
+@pytest.mark.parametrize("spec", [request_spec(vcpus=2), request_spec(vcpus=0, memory_mb=0)])
+def test_columns_and_single_hosts_agree_even_for_odd_hosts(shape_weigher, spec):
     hosts = table(
         record(0, vcpus=0, memory_mb=0),
         record(1, vcpus_used=40, memory_mb_used=65536),
         record(2, cpu_allocation_ratio=0.0),
         record(3, vcpus_used=3, memory_mb_used=777),
     )
-    for flavor in (Flavor(vcpus=2, memory_mb=512), Flavor(vcpus=0, memory_mb=0)):
-        spec = RequestSpec(flavor=flavor)
-        raw = shape_weigher.weigh(hosts, spec)
-        assert np.isfinite(raw).all()
-        rows = [shape_weigher.weigh_host(host, spec) for host in hosts.states()]
-        assert rows == pytest.approx(raw.tolist())
+    raw = shape_weigher.weigh(hosts, spec)
+    assert np.isfinite(raw).all()
+    rows = [shape_weigher.weigh_host(host, spec) for host in hosts.states()]
+    assert rows == pytest.approx(raw.tolist())
 
 
 def test_an_aggregate_may_weigh_it_differently(shape_weigher):
-    metadata = {"packing_shape_weight_multiplier": "3"}
-    heavy = Aggregate(id=1, name="heavy", metadata=metadata)
-    hosts = table(record(0), record(1), aggregates=[heavy])
+    heavy = aggregate("host0", packing_shape_weight_multiplier="3")
+    hosts = host_table([record(0), record(1)], aggregates=[heavy])
     assert shape_weigher.multiplier(hosts).tolist() == [3.0, 1.0]

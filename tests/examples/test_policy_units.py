@@ -14,29 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import edited, new_user
+from scheduler_worker import api_process
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.policy_rules import check_policy
 from tests.support.examples import install, registered_in
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.pages import Shell, section
 from tests.support.services import host
 from tests.support.units import made
-from tests.support.workers import write_config
+from tests.support.web import PASSWORD, users_file
+from tests.support.workers import load_config
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDE = DOCS / "migrating-from-ovirt.md"
-POLICIES = DOCS / "cluster-policies.md"
-PASSWORD = "correct horse"
-
-
-def yaml_of_the_policies() -> str:
-    """The YAML of a policy of the example units, as the page about policies prints it."""
-    [text] = re.findall(r"^```yaml\n(.*?)^```$", POLICIES.read_text(), re.MULTILINE | re.DOTALL)
-    return str(text)
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +52,12 @@ def hosts():
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value"),
-    [
-        ("scheduler_worker.policy_filters", "SpareMemory", "memory_units:SpareMemoryFilter"),
-        ("scheduler_worker.policy_weights", "MemoryUse", "memory_units:MemoryUseCost"),
-    ],
+    ("group", "name", "unit"),
+    [("filters", "SpareMemory", "SpareMemoryFilter"), ("weights", "MemoryUse", "MemoryUseCost")],
 )
-def test_the_worker_finds_them(installed, group, name, value):
-    assert [(each.name, each.value) for each in registered_in(installed, group)] == [(name, value)]
+def test_the_worker_finds_them(installed, group, name, unit):
+    [entry] = registered_in(installed, f"scheduler_worker.policy_{group}")
+    assert (entry.name, entry.value) == (name, f"memory_units:{unit}")
 
 
 @pytest.mark.parametrize(
@@ -103,16 +92,12 @@ def test_the_cost_is_the_distance_from_the_target(units, hosts, target, costs):
 @pytest.fixture
 def api(installed, tmp_path):
     """A worker with two hosts, and the REST API beside it."""
-    users = tmp_path / "users.yaml"
-    with edited(users) as known:
-        known["anna"] = new_user("anna", PASSWORD, (Grant("administrator"),))
-    config = write_config(
+    loaded = load_config(
         tmp_path / "worker.conf",
         DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
-        api={"port": 0, "users_file": users},
+        api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
         policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
     )
-    loaded = conf.load(["--config-file", str(config)])
     with api_process.build_embedded(loaded).running() as running:
         with SchedulerClient.connect(running.worker.bus.url) as client:
             client.update_hosts([host("h1"), host("h2", memory_mb_used=3000)])
@@ -161,6 +146,8 @@ def test_the_guide_from_the_first_request_to_the_last(api, shell):
 
 
 def test_the_yaml_of_the_page_about_policies_names_the_example_units(api):
-    [given] = read_policies(yaml_of_the_policies(), "the page")
+    page = (DOCS / "cluster-policies.md").read_text()
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    [given] = read_policies(text, "the page")
     assert given.document.name == "roomy"
     check_policy(given.document, api.administration.library.units(), {})

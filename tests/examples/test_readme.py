@@ -35,15 +35,6 @@ def test_make_demo(checkout):
     assert "Filter" in done.stdout, "the explanation names a filter"
 
 
-def test_make_has_the_targets_that_the_readme_names():
-    named = set(re.findall(r"make (\w+)", (ROOT / "README.md").read_text()))
-    for target in named:
-        done = subprocess.run(
-            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-
-
 def test_ci_calls_the_readmes_test_command():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     assert "$ make test" in (ROOT / "README.md").read_text()

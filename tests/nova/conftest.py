@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +18,6 @@ from tests.nova.tenant import Tenant
 HERE = Path(__file__).parent
 DIRECTORY = PROJECT / ".run" / "nova-tests"
 """Of the cloud; it stays, with the logs of all processes, until the next run."""
-START_S = 1800
-"""The first test waits for the schemas and for the services."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     paths = [each for each in items if HERE in each.path.parents]
     for each in paths:
         each.add_marker(pytest.mark.deep)
-        each.add_marker(pytest.mark.timeout(START_S))
+        each.add_marker(pytest.mark.timeout(1800))  # the first one waits for schemas and services
     if config.getoption("nova_paths") == "few":
         left_out = {each for each in paths if not each.get_closest_marker("few")}
         items[:] = [each for each in items if each not in left_out]
@@ -36,7 +35,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cloud(nova_installation: Installation) -> Iterator[Cloud]:
     """The session's control plane, with three computes and without a scheduler."""
-    clear_away(nova_installation)
+    with contextlib.suppress(CloudFailed):  # nothing is left of an earlier run
+        Cloud.opened(DIRECTORY, nova_installation).down(wipe=True)
     cloud = Cloud(DIRECTORY, nova_installation, Fleet())
     with needing_servers():
         cloud.up()
@@ -85,25 +85,9 @@ class MortalHost:
 
 
 @pytest.fixture
-def dead_host(scheduled: Cloud) -> Iterator[MortalHost]:
-    """A host that may die in the test, and runs again afterwards."""
-    host = MortalHost(scheduled, "cmp1")
-    yield host
-    host.come_back()
-
-
-@pytest.fixture
 def dead_rack(scheduled: Cloud) -> Iterator[list[MortalHost]]:
-    """All hosts but ``cmp3``, likewise."""
+    """All hosts but ``cmp3``, which may die in the test, and run again afterwards."""
     hosts = [MortalHost(scheduled, each) for each in ("cmp1", "cmp2")]
     yield hosts
     for each in hosts:
         each.come_back()
-
-
-def clear_away(installation: Installation) -> None:
-    """Whatever an earlier run has left, even one that was killed."""
-    try:
-        Cloud.opened(DIRECTORY, installation).down(wipe=True)
-    except CloudFailed:
-        return  # nothing

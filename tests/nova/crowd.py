@@ -30,7 +30,6 @@ class Crowd:
         self._asked: list[str] = []
 
     def room(self) -> int:
-        """How many servers of the flavor fit into Placement's inventories."""
         placement = self.cloud.placement
         return sum(
             _room(placement.inventories(provider), FLAVORS[self.flavor].resources)

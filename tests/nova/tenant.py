@@ -26,7 +26,6 @@ class Tenant:
         host: str | None = None,
         group: str | None = None,
     ) -> list[Server]:
-        """Servers that are active, in one request."""
         asked = self.ask(flavor, count=count, zone=zone, host=host, group=group)
         servers = [self.nova.settled(each, "ACTIVE") for each in asked]
         books = self.books()
@@ -98,8 +97,6 @@ class Tenant:
         return found
 
     def await_task(self, server_id: str, task: str) -> None:
-        """Until the server's build has come to a task."""
-
         def is_there() -> bool:
             server = self.nova.server(server_id)
             return server is not None and server.task == task
@@ -107,7 +104,6 @@ class Tenant:
         until(is_there, f"{server_id} is {task}")
 
     def books(self) -> Books:
-        """The books, which agree."""
         return self.cloud.agreed_books()
 
     def leave(self) -> None:

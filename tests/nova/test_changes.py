@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from nova_cloud.client import Server
 from nova_cloud.fleet import FLAVORS
 
 from tests.nova.conftest import DIRECTORY
@@ -36,7 +35,6 @@ def asked(tenant: Tenant, flavor: str, count: int = 1) -> list[str]:
 
 
 def built(tenant: Tenant, flavor: str = "small") -> str:
-    """The host of a new server."""
     [server] = asked(tenant, flavor)
     host = tenant.nova.settled(server, "ACTIVE").host
     assert host is not None
@@ -71,12 +69,8 @@ def test_a_rack_fails_and_its_servers_are_evacuated_at_once(tenant, dead_rack):
         host.die()
     for each in servers:
         tenant.nova.act(each.id, "evacuate", {})
-    hosts = [_evacuated(tenant, each) for each in servers]
+    hosts = [tenant.nova.evacuated(each).host for each in servers]
     assert hosts == ["cmp3"] * len(servers)
-
-
-def _evacuated(tenant: Tenant, server: Server) -> str | None:
-    return tenant.nova.evacuated(server).host
 
 
 @few

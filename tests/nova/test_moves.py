@@ -79,7 +79,8 @@ def test_a_shelved_server_has_nothing_until_it_is_unshelved(tenant):
 
 @few
 @pytest.mark.parametrize("host", [None, "cmp3"], ids=["any host", "a named host"])
-def test_an_evacuation_holds_both_places_until_the_source_is_back(tenant, dead_host, host):
+def test_an_evacuation_holds_both_places_until_the_source_is_back(tenant, dead_rack, host):
+    dead_host = dead_rack[0]
     [server] = tenant.boot("medium", host=dead_host.name)
     dead_host.die()
     tenant.nova.act(server.id, "evacuate", {"host": host} if host else {})

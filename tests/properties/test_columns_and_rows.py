@@ -1,4 +1,4 @@
-"""Column and row methods of every built-in agree, and capacity is plain arithmetic."""
+"""Column and row methods of every built-in agree."""
 
 from importlib.metadata import entry_points
 from itertools import pairwise
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
@@ -17,11 +16,10 @@ from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.selectors import best
 from tests.support.trials import examples
-from tests.support.units import made, pipeline_of
+from tests.support.units import made
 
 FILTERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.filters")}
 WEIGHERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.weighers")}
@@ -274,83 +272,7 @@ def test_a_weighers_methods_agree(name, reports, plain):
     assert unit.weigh(hosts.take(rows), spec).tolist() == columns[::2]
 
 
-@examples(140)
-@given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
-def test_capacity_is_plain_arithmetic(reports, plain):
-    hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
-    flavor = spec.flavor
-    for row, each in enumerate(reports):
-        free = (each["vcpus"] - each["reserved_host_cpus"]) * each["cpu_allocation_ratio"]
-        cores = each["vcpus"] == 0 or (
-            free - each["vcpus_used"] >= flavor.vcpus
-            and (free <= 0 or flavor.vcpus <= each["vcpus"])
-        )
-        ram = (each["memory_mb"] - each["reserved_host_memory_mb"]) * each["ram_allocation_ratio"]
-        disk = each["local_gb"] * 1024 - each["reserved_host_disk_mb"]
-        disk *= each["disk_allocation_ratio"]
-        expected = {
-            "CoreFilter": cores,
-            "RamFilter": ram - each["memory_mb_used"] >= flavor.memory_mb <= each["memory_mb"],
-            "DiskFilter": disk - each["local_gb_used"] * 1024 >= flavor.disk_mb
-            and flavor.disk_mb <= each["local_gb"] * 1024,
-        }
-        for name, passes in expected.items():
-            assert made(FILTERS[name], OPTIONS).passes(hosts, spec)[row] == passes, name
-
-
-class NoRandomSource:
-    def randrange(self, start: int, /) -> int:
-        return 0
-
-    def shuffle(self, x, /) -> None:
-        pass
-
-
-@examples(70)
-@given(
-    reports=st.lists(host_reports, min_size=1, max_size=4),
-    plain=specs,
-    wanted=st.lists(st.integers(1, 3), min_size=1, max_size=8),
-)
-def test_no_claim_goes_beyond_capacity(reports, plain, wanted):
-    """Each host stays within its limits, for any requests in any order."""
-    hosts = table(reports)
-    pipeline = pipeline_of(
-        [made(FILTERS[name], OPTIONS) for name in ("CoreFilter", "RamFilter", "DiskFilter")],
-        [made(unit, OPTIONS) for unit in WEIGHERS.values()],
-        OPTIONS,
-    )
-    spec = msgspec.convert(plain, RequestSpec)
-    for number, count in enumerate(wanted):
-        request = Request(
-            spec=spec, instance_uuids=tuple(f"x{number}-{each}" for each in range(count))
-        )
-        try:
-            pipeline.decide(hosts, request, NoRandomSource())
-        except NoValidHost:
-            continue
-    for host, each in zip(hosts.states(), reports, strict=True):
-        reserved = [p.resources for p in hosts.reservations_of_host(host.uuid)]
-        if not reserved:
-            continue
-        limit = (each["memory_mb"] - each["reserved_host_memory_mb"]) * each["ram_allocation_ratio"]
-        assert each["memory_mb_used"] + sum(p.memory_mb for p in reserved) <= limit
-        limit = (each["vcpus"] - each["reserved_host_cpus"]) * each["cpu_allocation_ratio"]
-        if each["vcpus"]:
-            assert each["vcpus_used"] + sum(p.vcpus for p in reserved) <= limit
-
-
 @given(st.lists(st.integers(0, 5).map(float), min_size=1, max_size=60), st.integers(1, 70))
 def test_the_best_are_the_head_of_a_stable_sort(totals, count):
     values = np.array(totals)
     assert best(values, count).tolist() == np.argsort(-values, kind="stable")[:count].tolist()
-
-
-def test_a_required_metric_that_is_missing_is_named():
-    unit = made(WEIGHERS["MetricsWeigher"], metrics_weight_setting=("cpu.percent=1",))
-    reports = {"uuid": "u", "host": "h", "vcpus": 1, "memory_mb": 1, "local_gb": 1}
-    hosts = HostTable()
-    hosts.put(merged(None, reports, nodename="n", cluster="c", reported_at_s=1.0), 1)
-    spec = msgspec.convert({"flavor": {"vcpus": 1, "memory_mb": 1}}, RequestSpec)
-    with pytest.raises(ComputeHostMetricNotFound, match=r"cpu\.percent .* h\.n"):
-        unit.weigh(hosts, spec)

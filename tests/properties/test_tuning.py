@@ -186,53 +186,30 @@ def _tree(rng, depth):
     return f"({left} {kind} {right})", float(BINARY[kind](first, second))
 
 
-def _column(value):
-    return np.array([value], np.float64)
-
-
-def _moved(kind, current, target, parameter, periods):
-    with np.errstate(all="ignore"):
-        columns = map(_column, (current, target, parameter, periods))
-        return float(getattr(movement, kind)(*columns)[0])
-
-
-@given(finite, finite, st.floats(0, 1e3), times, times)
-def test_linear_in_two_steps_equals_one_step(current, target, change, first, second):
-    halfway = _moved("linear", current, target, change, first)
-    twice = _moved("linear", halfway, target, change, second)
-    once = _moved("linear", current, target, change, first + second)
-    assert twice == pytest.approx(once, rel=1e-9, abs=1e-6)
-
-
-@given(finite, finite, factors, st.floats(0, 50), st.floats(0, 50))
-def test_exponential_in_two_steps_equals_one_step(current, target, factor, first, second):
-    halfway = _moved("exponential", current, target, factor, first)
-    twice = _moved("exponential", halfway, target, factor, second)
-    once = _moved("exponential", current, target, factor, first + second)
-    assert twice == pytest.approx(once, rel=1e-9, abs=1e-300)
-
-
-LIMITS = {
+MOVEMENTS = {
+    "linear": st.floats(0, 1e3),
+    "exponential": factors,
     "within_amount": st.floats(0, 1e3),
     "within_fraction": st.floats(0, 2),
     "within_factor": factors,
 }
+periods = st.floats(0, 20)
 
 
-@pytest.mark.parametrize("kind", LIMITS)
-@given(
-    current=finite, target=finite, first=st.floats(0, 20), second=st.floats(0, 20), data=st.data()
-)
-def test_a_limit_in_two_steps_equals_one_step(kind, current, target, first, second, data):
-    amount = data.draw(LIMITS[kind])
+@pytest.mark.parametrize("kind", MOVEMENTS)
+@given(current=finite, target=finite, first=periods, second=periods, data=st.data())
+def test_two_steps_equal_one_step(kind, current, target, first, second, data):
+    amount = data.draw(MOVEMENTS[kind])
 
-    def limited(start, periods):
+    def moved(start, periods):
+        ends = (target, start) if kind.startswith("within") else (start, target)
+        columns = (np.array([value], np.float64) for value in (*ends, amount, periods))
         with np.errstate(all="ignore"):
-            columns = map(_column, (target, start, amount, periods))
             return float(getattr(movement, kind)(*columns)[0])
 
-    twice = limited(limited(current, first), second)
-    assert twice == pytest.approx(limited(current, first + second), rel=1e-9, abs=1e-6)
+    twice, once = moved(moved(current, first), second), moved(current, first + second)
+    tolerance = 1e-300 if kind == "exponential" else 1e-6
+    assert twice == pytest.approx(once, rel=1e-9, abs=tolerance)
 
 
 @given(

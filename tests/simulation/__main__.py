@@ -36,14 +36,11 @@ def print_history(seed: int) -> int:
 
 
 def soak(first: int, count: int, processes: int) -> int:
-    pace, failed = runs.Pace(), []
-    for done, bad in runs.failing_among(first, count, processes=processes):
-        pace.done += done
-        failed += bad
-        outcome = f"failed: {', '.join(map(str, failed))}" if failed else "none failed"
-        print(f"\r{pace}, {outcome}", end="", file=sys.stderr, flush=True)
+    for pace, failed in runs.search(first, count, processes=processes):
+        outcome = f"{pace}; failed: {', '.join(map(str, failed)) or 'none'}"
+        print(f"\r{outcome}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    print(f"{pace}; failed: {', '.join(map(str, sorted(failed))) or 'none'}")
+    print(outcome)
     if failed:
         print(runs.story(min(failed)))
     return bool(failed)

@@ -10,8 +10,7 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.ports import Change, LockGrant, Put, Transaction
 from scheduler_worker.service.state import records
-from tests.simulation.blame import Blame
-from tests.simulation.history import Event
+from tests.simulation.history import Blame, Event
 from tests.simulation.locks import Locks
 from tests.simulation.plan import Ask, Plan
 from tests.simulation.store import BEGINNING_S
@@ -412,7 +411,6 @@ class Books:
 
 
 def reserved_by(event: Event) -> list[Reservation]:
-    """The reservations that a commit made."""
     puts = _puts(_applied(event))
     return [
         records.read_reservation(put.value or b"")
@@ -422,7 +420,6 @@ def reserved_by(event: Event) -> list[Reservation]:
 
 
 def _is_of(reservation: Reservation, other: Reservation) -> bool:
-    """Whether both are for the same instance and host."""
     return (reservation.instance_uuid, reservation.host) == (other.instance_uuid, other.host)
 
 

@@ -70,7 +70,6 @@ class Broker:
         self.is_blocked = False
         self.blocked_at_s = 0.0
         self.queues: dict[str, deque[Message]] = {}
-        self.dead: list[tuple[Message, str]] = []
         self.callers: dict[str, Callable[[Any], None]] = {}
         """The consumer of a reply queue."""
         self.links: dict[BrokerConnection, None] = {}
@@ -114,7 +113,6 @@ class Broker:
         self.deliver(consumer.queue)
 
     def cancel(self, link: BrokerConnection, name: str | None = None) -> None:
-        """One consumer of a link, or all."""
         for each in self._consumers:
             if each.link is link and name in {None, each.name}:
                 each.is_cancelled = True
@@ -367,8 +365,6 @@ class BrokerConnection:
         self.bring(partial(self.on_message, arrival))
 
     def bring(self, deed: Callback) -> None:
-        """Something comes from the broker."""
-
         def come() -> None:
             self._inbox.append(deed)
             self.ring()
@@ -402,7 +398,6 @@ class BrokerConnection:
                 self.bring(partial(self.on_copied, command, None))
             case DeadLetter(tag, why):
                 message = self.unacknowledged[tag][1]
-                self._broker.dead.append((message, why))
                 self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)
                 self.bring(partial(self.on_copied, command, None))
 

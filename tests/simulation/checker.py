@@ -30,7 +30,6 @@ class Violation(NamedTuple):
 
 
 def check(simulation: Simulation) -> list[Violation]:
-    """Everything that must not have been so."""
     return Checker(simulation).violations
 
 

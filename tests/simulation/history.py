@@ -9,6 +9,8 @@ from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import Change, LockGrant, Transaction, Written
 from tests.simulation.machine import Machine
 
+Blame = Callable[[str], None]
+"""How the checkers report violations."""
 NOT_PRINTED = {"known"}
 """Facts that are not printed, for the checker alone."""
 
@@ -44,7 +46,6 @@ class History:
                 self._machine.at(0.0, ambush[2])
 
     def await_(self, who: str | None, what: str, deed: Callable[[], object]) -> None:
-        """Do the deed as soon as this event occurs."""
         self._ambushes.append((who, what, deed))
 
     def await_nothing(self) -> None:

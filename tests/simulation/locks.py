@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from scheduler_worker.ports import LockGrant, Written
-from tests.simulation.blame import Blame
-from tests.simulation.history import Event
+from tests.simulation.history import Blame, Event
 from tests.simulation.plan import Plan
 
 HOP_S = 0.01

@@ -104,7 +104,6 @@ class Machine:
 
     @property
     def runner(self) -> Process | None:
-        """The process whose thread is running."""
         return self._running.process if self._running else None
 
     def spawn(self, process: Process, target: Callable[..., object], *args: Any) -> Thread:

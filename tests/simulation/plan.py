@@ -239,7 +239,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> dict[str, str]:
-        """Host name -> its cluster."""
         return {
             f"{cluster}{number}": cluster
             for cluster, count in self.clusters.items()
@@ -278,7 +277,6 @@ _CLUSTERS = (
 
 
 def make(seed: str) -> Plan:
-    """The plan of a seed."""
     rng = random.Random(seed)
     decides_in_s = rng.choice((0.0, 0.0, 0.0, 0.05, 0.2))
     faults = rng.choice((0, 1, 2, 3, 4, 5))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from tests.simulation import plan as plans
-from tests.simulation.blame import Blame
 from tests.simulation.books import NEVER_S, Books, reserved_by
-from tests.simulation.history import Event
+from tests.simulation.history import Blame, Event
 from tests.simulation.plan import Plan
 from tests.simulation.tenants import RENAMED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tests.simulation.checker import Violation, check
 from tests.simulation.plan import Plan, make
@@ -18,11 +18,6 @@ SHARDS = 10
 
 def violations(plan: Plan) -> list[Violation]:
     return check(play(plan))
-
-
-def failing(seeds: Iterable[int]) -> Iterator[int]:
-    """The seeds whose runs violate an invariant."""
-    return (seed for seed in seeds if violations(make(str(seed))))
 
 
 def story(seed: int) -> str:
@@ -45,31 +40,29 @@ def story(seed: int) -> str:
     return "\n".join(lines)
 
 
-def failing_among(first: int, count: int, *, processes: int) -> Iterator[tuple[int, list[int]]]:
-    """Run seeds in shards; after each shard how many are done, and which of them failed."""
+def _failing_among(first: int, count: int, processes: int) -> Iterator[tuple[int, list[int]]]:
+    """Of each shard how many seeds it has, and which of them failed."""
     shards = [
         range(start, min(start + SHARD, first + count))
         for start in range(first, first + count, SHARD)
     ]
     if processes == 1:
         for shard in shards:
-            yield len(shard), list(failing(shard))
+            yield _run_shard(shard)
         return
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=SHARDS) as pool:
         yield from pool.imap_unordered(_run_shard, shards)
 
 
+def search(first: int, count: int, *, processes: int) -> Iterator[tuple[str, list[int]]]:
+    """Run seeds; after each shard how fast it goes, and which have failed so far."""
+    began_s, done = time.perf_counter(), 0
+    failed: list[int] = []
+    for number, bad in _failing_among(first, count, processes):
+        done, seconds = done + number, time.perf_counter() - began_s
+        failed += bad
+        yield f"{done} seeds in {seconds:.0f} s, {done / seconds:.0f} seeds/s", sorted(failed)
+
+
 def _run_shard(shard: range) -> tuple[int, list[int]]:
-    return len(shard), list(failing(shard))
-
-
-class Pace:
-    """How fast it goes."""
-
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
-        self.done = 0
-
-    def __str__(self) -> str:
-        seconds = time.perf_counter() - self._began_s
-        return f"{self.done} seeds in {seconds:.0f} s, {self.done / seconds:.0f} seeds/s"
+    return len(shard), [seed for seed in shard if violations(make(str(seed)))]

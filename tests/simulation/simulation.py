@@ -85,7 +85,6 @@ class Simulation:
         self.machine.run(plans.ENDS_S + QUIET_S)
 
     def left(self) -> dict[str, list[Change]]:
-        """The records of the store at the end."""
         return {scope: self.store.held(scope) for scope in self.store.scopes()}
 
     # Deeds
@@ -203,7 +202,6 @@ class Simulation:
 
 
 def play(plan: Plan) -> Simulation:
-    """Act out a plan."""
     machine = Machine(plan.seed)
     history = History(machine)
     with _staged(machine, history), _preempted(machine, plan.setting):

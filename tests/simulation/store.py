@@ -92,7 +92,6 @@ class Store:
         """The number of the workers' calls."""
 
     def time_s(self) -> float:
-        """Its clock."""
         return BEGINNING_S + self.machine.now_s + self.ahead_s
 
     def _now_us(self) -> int:
@@ -222,7 +221,6 @@ class Store:
         return sorted(gone + [each for each in held if recorded.get(each.key) != each.version])
 
     def held(self, scope: str) -> list[Change]:
-        """All records of a scope."""
         values = self.keyspace.find(_key(scope, "records")) or {}
         versions = self.keyspace.find(_key(scope, "changed")) or {}
         return [
@@ -232,7 +230,6 @@ class Store:
         ]
 
     def scopes(self) -> list[str]:
-        """The names of all scopes that have records."""
         ends = "}:records"
         keys = [key.decode() for key in self.keyspace.values]
         return sorted(_scope(key) for key in keys if key.endswith(ends))
@@ -244,7 +241,6 @@ class Store:
         return self.keyspace.copy()
 
     def emptied(self) -> Keyspace:
-        """Empty data."""
         return Keyspace(self._now_us)
 
     def go_down(self) -> None:
@@ -274,7 +270,6 @@ class Store:
         return meta.get(b"holder", b"").decode(), int(meta.get(b"token", 0))
 
     def set_clock(self, by_s: float) -> None:
-        """Set its clock."""
         self.ahead_s += by_s
         self.history.add("store", "is set", by_s=by_s)
 
@@ -452,7 +447,6 @@ class _Reply:
         self.is_awaited = True
 
     def do(self, serve: Callable[[], Any]) -> None:
-        """Reply with the function's result."""
         try:
             answer, error = serve(), None
         except exceptions.ResponseError as refusal:

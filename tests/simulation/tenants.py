@@ -49,7 +49,6 @@ class Racks:
         return any(instance in some for some in self.instances.values())
 
     def is_known(self, instance: str) -> bool:
-        """Whether it was ever built."""
         return any(built == instance for built, _ in self.built_s)
 
     def begin(self, host: str, instance: str) -> None:
@@ -75,11 +74,9 @@ class Racks:
         self.pinned[host].pop(instance, None)
 
     def rename(self, host: str) -> None:
-        """Recreate its compute node; its instances stay."""
         self.uuids[host] += RENAMED
 
     def report(self, host: str, *, lists: bool) -> dict[str, Any]:
-        """The present report of the host."""
         used = self.others[host] + sum(self.instances[host].values())
         report: dict[str, Any] = {
             "uuid": self.uuids[host],

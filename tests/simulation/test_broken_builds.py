@@ -174,7 +174,12 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
     assert found_out("never reserved", seed=6)
 
 
-def test_a_message_that_is_acknowledged_on_arrival(broken, found_out):
+@pytest.mark.parametrize(
+    ("what", "fault", "seed"),
+    [("had no effect", None, 0), ("was never answered", Crash, 7)],
+    ids=["", "and lost with its worker"],
+)
+def test_a_message_that_is_acknowledged_on_arrival(broken, found_out, what, fault, seed):
     real = DeliveryTracker.take
 
     def take(self, delivery):
@@ -182,18 +187,7 @@ def test_a_message_that_is_acknowledged_on_arrival(broken, found_out):
         self._settle(delivery.tag)
 
     broken(DeliveryTracker, "take", take)
-    assert found_out("had no effect")
-
-
-def test_a_message_that_is_lost_with_its_worker(broken, found_out):
-    real = DeliveryTracker.take
-
-    def take(self, delivery):
-        real(self, delivery)
-        self._settle(delivery.tag)
-
-    broken(DeliveryTracker, "take", take)
-    assert found_out("was never answered", lambda plan: Crash in plan.breaks(), seed=7)
+    assert found_out(what, lambda plan: not fault or fault in plan.breaks(), seed=seed)
 
 
 def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_out):

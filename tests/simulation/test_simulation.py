@@ -13,13 +13,13 @@ import pytest
 from tests.conftest import SEARCH_S
 from tests.simulation import plan as plans
 from tests.simulation import runs
+from tests.simulation.machine import Machine, Process
+from tests.simulation.shrink import shortest
 from tests.simulation.simulation import play
 from tests.support.patience import PROCESS_S
 
 SEEDS = 1_000
 """Some two minutes on two idle cores; ``make soak`` runs more."""
-PROCESSES = 2
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.deep
@@ -37,10 +37,7 @@ def test_the_guarantees_hold_under_new_seeds(fresh, seed, capsys):
 
 
 def run(first: int, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    pace, failed = runs.Pace(), []
-    for done, bad in runs.failing_among(first, count, processes=PROCESSES if count > 1 else 1):
-        pace.done += done
-        failed += bad
+    *_, (pace, failed) = runs.search(first, count, processes=2 if count > 1 else 1)
     with capsys.disabled():
         print(f"  from seed {first} {pace}", end=" ")
     assert not failed, f"seeds {sorted(failed)}\n\n{runs.story(min(failed))}"
@@ -53,28 +50,35 @@ def test_a_seed_is_a_run():
 
 
 def test_a_seed_is_the_same_run_in_every_process():
-    stories = {_story_in_another_process(hash_seed) for hash_seed in ("1", "2")}
-    assert len(stories) == 1
+    command, root = [sys.executable, "-m", "tests.simulation", "7"], Path(__file__).parents[2]
+    first, second = (
+        subprocess.check_output(
+            command, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=root, timeout=PROCESS_S
+        )
+        for seed in ("1", "2")
+    )
+    assert first == second
 
 
-def _story_in_another_process(hash_seed: str) -> str:
-    command = [sys.executable, "-m", "tests.simulation", "7"]
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    return subprocess.run(
-        command,
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_S,
-        check=True,
-    ).stdout
+def test_an_exception_of_a_thread_is_reported():
+    error, machine = ValueError("no"), Machine("seed")
+
+    def work() -> None:
+        raise error
+
+    machine.spawn(Process("p"), work)
+    machine.run(1.0)
+    assert machine.broken == [("p", error)]
 
 
-def test_another_seed_is_another_run():
-    assert plans.make("1").deeds != plans.make("2").deeds
+def test_a_failing_plan_loses_the_deeds_that_its_failure_does_not_need():
+    def kinds(plan: plans.Plan) -> set[type[plans.Deed]]:
+        return {type(deed) for deed in plan.deeds}
 
-
-def test_dropping_deeds_leaves_a_plan():
-    plan = plans.make("3")
-    assert runs.violations(plan.only(plan.deeds[::2])) == []
+    needed = {plans.Ask, plans.Crash}
+    plan = next(plan for plan in map(plans.make, map(str, range(50))) if needed <= kinds(plan))
+    found = shortest(plan, lambda each: needed <= kinds(each))
+    assert len(found.deeds) == 2
+    [ask] = [deed for deed in found.deeds if isinstance(deed, plans.Ask)]
+    assert (ask.tries, len(ask.instances), ask.then) == (1, 1, "forget")
+    assert shortest(plan, lambda each: each.deeds == plan.deeds) == plan

@@ -103,7 +103,6 @@ class Worker:
             self._machine.pause(self._process, seconds)
 
     def unlink(self) -> None:
-        """It loses its connection to the broker."""
         if self._process is not None:
             self._hang_up(self._process)
 
@@ -126,7 +125,6 @@ class Worker:
                 replica.refresh(world.fleet.store)
 
     def in_hand(self) -> dict[str, int]:
-        """Its unfinished work, by kind."""
         if self._server is None or self._world is None:
             return {}
         described = self._server.describe()
@@ -138,7 +136,6 @@ class Worker:
         }
 
     def replicas(self) -> dict[str, ClusterReplica]:
-        """Its replica of each cluster."""
         world = self._world if self._server else None
         return {each.scope: each for each in world.fleet.clusters()} if world else {}
 

@@ -31,7 +31,6 @@ BALANCES = {"EvenLoad": EvenLoadBalance, "OptimalForPowerSaving": PowerSavingBal
 
 
 def even_load(policy_id: str = "spread", version: int = 1, **parameters: str) -> dict[str, Any]:
-    """A policy with the balance EvenLoad."""
     given = {"HighUtilization": "80", "CpuOverCommitDurationMinutes": "1"} | parameters
     document = {"id": policy_id, "name": policy_id, "version": version, "parameters": given}
     return {**document, "balance": {"unit": "EvenLoad"}}
@@ -134,7 +133,6 @@ class Scenario:
         )  # fmt: skip
 
     def beside(self) -> World:
-        """Another worker on the same state."""
         return _with_balances(self.world.beside())
 
     def attach(self, policy: dict[str, Any], cluster: str = "default") -> None:

@@ -17,7 +17,6 @@ class ManualClock:
         return self._monotonic_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self._time_s += seconds
         self._monotonic_s += seconds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,6 @@ def configured(directory: Path, **groups: Any) -> conf.Configuration:
 
 
 def report(inventory: Inventory, *hosts: dict[str, Any]) -> None:
-    """Let hosts report."""
     inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
 
 
@@ -93,6 +91,13 @@ def take_picture(config: pytest.Config, page: Page, name: str) -> None:
         page.screenshot(path=IMAGES / f"console-{name}.png")
 
 
+def rows(page: Page, name: str) -> dict[str, list[str]]:
+    """The texts of a table's rows, by their first cells."""
+    lines = page.get_by_role("region", name=name).locator("tbody tr").all()
+    cells = [each.locator("th,td").all_inner_texts() for each in lines]
+    return {first.strip(): [each.strip() for each in rest] for first, *rest in cells}
+
+
 @contextlib.contextmanager
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     """Debian's Chromium. Raises ServerMissing."""
@@ -109,8 +114,11 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
 class Console:
     """A page of the console in a browser session of its own."""
 
-    def __init__(self, browser: Browser, api: ApiProcess, **context: Any) -> None:
-        self.api = api
+    def __init__(
+        self, browser: Browser, api: ApiProcess, config: pytest.Config, **context: Any
+    ) -> None:
+        self._config = config
+        self._is_dark = context.get("color_scheme") == "dark"
         self.root = api.console_url
         self.context: BrowserContext = browser.new_context(**context)
         self.context.set_default_timeout(1000 * SOON_S)
@@ -131,7 +139,6 @@ class Console:
             self.complaints.append(f"asks another host: {url}")
 
     def open(self, path: str = "") -> Page:
-        """Load a page of the console."""
         self.page.goto(self.root + path)
         return self.page
 
@@ -155,12 +162,19 @@ class Console:
         [cookie] = self.context.cookies()
         return str(cookie["value"])
 
-    def serious(self) -> list[str]:
-        """What axe finds in the page that keeps people out."""
+    def check(self, picture: str = "") -> None:
+        """Nothing in the page keeps people out, by axe; in light it may be a picture."""
+        if picture and not self._is_dark:
+            take_picture(self._config, self.page, picture)
         self.page.evaluate(AXE.read_text())
-        found = self.page.evaluate("axe.run()")
-        return [
-            f"{each['id']}: {json.dumps([node['html'] for node in each['nodes']])}"
-            for each in found["violations"]
-            if each["impact"] in {"serious", "critical"}
-        ]
+        violations = self.page.evaluate("axe.run()")["violations"]
+        serious = [each for each in violations if each["impact"] in {"serious", "critical"}]
+        assert [
+            f"{self.page.url}: {each['id']}: {[node['html'] for node in each['nodes']]}"
+            for each in serious
+        ] == []
+
+    def check_narrow(self) -> None:
+        """On a narrow screen the page does not scroll aside."""
+        self.page.set_viewport_size({"width": 360, "height": 740})
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= 360, self.page.url

@@ -21,13 +21,11 @@ class Desk:
         self._config.write_text(f"[policy_store]\nconnection = {url}\n")
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit status and the output."""
         with contextlib.redirect_stdout(io.StringIO()) as out:
             status = main(["--config-file", str(self._config), *arguments])
         return status, out.getvalue()
 
     def file(self, text: str, name: str = "policies.yaml") -> str:
-        """A file in the folder; returns its path."""
         path = self._folder / name
         path.write_text(text)
         return str(path)

@@ -167,7 +167,6 @@ class Edges:
         self, operation: AnyOperation, given: Mapping[str, Any], *, user: str = "admin@internal",
         headers: Mapping[str, str] | None = None,
     ) -> Any:  # fmt: skip
-        """The response."""
         path = f"/v1{operation.path}".format(**given)
         rest = {
             name: value for name, value in given.items() if f"{{{name}}}" not in str(operation.path)

@@ -22,7 +22,6 @@ class FakeEngine:
         """Path below the API -> status and text, in place of the file."""
 
     def stored(self, name: str) -> str:
-        """The text of a file."""
         return (ANSWERS / f"{name}.xml").read_text()
 
     def answer(self, asked: Asked) -> Answer:

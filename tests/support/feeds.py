@@ -181,7 +181,6 @@ def feeder(
     threads: Executor | None = None,
     **settings: Any,
 ) -> Feeder:
-    """A feeder of this world."""
     return Feeder(
         source,
         world.inventory,

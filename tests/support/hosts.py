@@ -42,7 +42,6 @@ def host_table(
 
 
 def aggregate(*hosts: str, id: int = 1, **metadata: str) -> Aggregate:
-    """An aggregate of these hosts."""
     return Aggregate(id=id, hosts=hosts, metadata=metadata)
 
 

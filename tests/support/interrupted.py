@@ -40,5 +40,4 @@ class Interrupted:
 
 
 def die() -> None:
-    """The worker dies."""
     raise Died

@@ -75,7 +75,6 @@ class FakeKeystone:
 
 
 def running_keystone() -> AbstractContextManager[FakeKeystone]:
-    """A Keystone that listens."""
     return serving(FakeKeystone)
 
 
@@ -96,5 +95,4 @@ def options(keystone: FakeKeystone, **others: Any) -> dict[str, Any]:
 
 
 def project(name: str) -> dict[str, Any]:
-    """The scope of a project."""
     return {"project": {"id": f"id-{name}", "name": name, "domain": {"id": "d", "name": "Corp"}}}

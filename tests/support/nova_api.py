@@ -185,7 +185,6 @@ class FakeNova:
 
 @contextmanager
 def running_nova() -> Iterator[FakeNova]:
-    """A Nova and its Keystone that listen."""
     with (
         keystone.running_keystone() as tokens,
         serving(lambda address: FakeNova(address, tokens)) as nova,

@@ -12,10 +12,8 @@ CASES = Path(__file__).resolve().parents[1] / "cases" / "nova"
 
 
 def documents() -> list[reading.Document]:
-    """All cases of all files."""
     return [each for path in sorted(CASES.glob("*.gz")) for each in reading.documents(path)]
 
 
 def differences(document: reading.Document) -> list[str]:
-    """The differences from the recording."""
     return registry.run(document).differences

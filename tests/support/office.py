@@ -102,7 +102,6 @@ class Office:
         self.desk.settle_units()
 
     def another(self) -> PolicyAdministration:
-        """The administration of another process."""
         return PolicyAdministration(
             self.store,
             catalogue=lambda: self.catalogue,

@@ -95,7 +95,6 @@ class Cloud:
         self._do("DELETE", f"/allocations/{consumer}")
 
     def add_below(self, parent: str, name: str, **inventories: int) -> str:
-        """A provider below another."""
         return self.add(name, None, parent, **inventories)
 
     def put(self, provider: str, what: str, values: list[str]) -> None:
@@ -119,7 +118,6 @@ class Cloud:
         return dict(self._do("GET", f"/resource_providers/{provider}/usages")["usages"])
 
     def consumers(self, provider: str) -> set[str]:
-        """Who holds something of a provider."""
         return set(self._do("GET", f"/resource_providers/{provider}/allocations")["allocations"])
 
     def _do(self, method: str, path: str, body: Any = None) -> Any:

@@ -81,7 +81,6 @@ class Scenario:
         self.tuner = self.another()
 
     def another(self) -> Tuner:
-        """Return the tuner of another worker on the same state."""
         world = self.world.beside()
         return Tuner(
             world.fleet, self.files, self.agents, self.world.clock,  # type: ignore[arg-type]

@@ -53,14 +53,12 @@ def rule(*lines: str, head: str = "") -> str:
 
 
 def issues(*texts: str) -> list[Issue]:
-    """Return the issues of policies that do not load."""
     with pytest.raises(TuningPolicyError) as refused:
         load(*texts)
     return list(refused.value.issues)
 
 
 def kinds(*texts: str) -> list[str]:
-    """Return the kinds of the issues, in the order of the text."""
     return [str(each.kind) for each in issues(*texts)]
 
 
@@ -71,23 +69,19 @@ def cycle_of(
     now_s: float = 0.0,
     options: ElapsedOptions = DEFAULTS,
 ) -> Cycle:
-    """Evaluate once, for a host h."""
     groups = entity_groups({"h": sample})
     return evaluate(program, groups, state or EvaluatorState(), now_s, options)
 
 
 def one_vm(**objects: Any) -> Sample:
-    """Return a sample of a host with a VM vm1."""
     return Sample(vms={"vm1": objects})
 
 
 def outputs(cycle: Cycle) -> dict[str, dict[str, float]]:
-    """Return the changes by the entity's name."""
     return {str(entity): made for entity, made in cycle.changes.items()}
 
 
 def diagnosed(cycle: Cycle) -> list[str]:
-    """Return the kinds of the diagnostics."""
     return [each.kind for each in cycle.diagnostics]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conformance import cli, registry
+from conformance import cli, nova, registry
 from conformance.reading import Document, Malformed, documents
 
 from tests.support.nova_cases import documents as recorded
@@ -96,8 +96,6 @@ def test_a_unit_that_is_not_there_fails_the_case(written, capsys):
 
 
 def test_an_option_that_does_not_exist_is_a_malformed_case():
-    from conformance import nova
-
     with pytest.raises(Malformed, match="no_such_option"):
         nova.options({"filter_scheduler.no_such_option": 1})
 
@@ -142,40 +140,21 @@ def consumed():
     return case
 
 
-def spoil_cpus(cell, pools):
-    cell["pinned_cpus"].pop()
-
-
-def spoil_pages(cell, pools):
-    cell["mempages"][0]["used"] += 1
-
-
-def spoil_memory(cell, pools):
-    cell["memory_usage"] += 1
-
-
-def spoil_shared_cpus(cell, pools):
-    cell["cpu_usage"] += 1
-
-
-def spoil_devices(cell, pools):
-    pools[0]["count"] += 1
-
-
-def spoil_pools(cell, pools):
-    pools.pop()
+def more(counts, name):
+    counts[name] += 1
 
 
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (spoil_cpus, "NUMA cell 0: .*pinned_cpus"),
-        (spoil_pages, "NUMA cell 0: .*pages used"),
-        (spoil_memory, "NUMA cell 0: .*memory_usage"),
-        (spoil_shared_cpus, "NUMA cell 0: .*cpu_usage"),
-        (spoil_devices, "devices 8086:"),
-        (spoil_pools, "devices 8086:.*recorded is None"),
+        (lambda cell, pools: cell["pinned_cpus"].pop(), "NUMA cell 0: .*pinned_cpus"),
+        (lambda cell, pools: more(cell["mempages"][0], "used"), "NUMA cell 0: .*pages used"),
+        (lambda cell, pools: more(cell, "memory_usage"), "NUMA cell 0: .*memory_usage"),
+        (lambda cell, pools: more(cell, "cpu_usage"), "NUMA cell 0: .*cpu_usage"),
+        (lambda cell, pools: more(pools[0], "count"), "devices 8086:"),
+        (lambda cell, pools: pools.pop(), "devices 8086:.*recorded is None"),
     ],
+    ids=["pinned", "pages", "memory", "shared", "devices", "pools"],
 )
 def test_what_is_left_inside_a_host_is_compared(spoil, what):
     case = consumed()
@@ -204,41 +183,33 @@ def test_hosts_that_raise_are_left_out_and_nothing_else():
 
 
 def test_a_missing_metric_is_raised_here_too():
-    case = some_recorded(
-        lambda each: (
-            each.get("expect", {}).get("raises") == "ComputeHostMetricNotFound"
-            and "refused_claims" in each
-        )
-    )
+    def misses_one(case):
+        raised = case.get("expect", {}).get("raises")
+        return raised == "ComputeHostMetricNotFound" and "refused_claims" in case
+
+    case = some_recorded(misses_one)
     assert not differences_of(case)
     case["expect"]["raises"] = "ValueError"
     assert "ComputeHostMetricNotFound, where Nova raises ValueError" in differences_of(case)[0]
 
 
+def raising_weighers():
+    return some_recorded(lambda case: "per_weigher" in case and "raises" in case["expect"])
+
+
 @pytest.mark.parametrize("name", ["raw", "norm", "mult"])
 def test_figures_are_compared_even_where_no_order_came_of_them(name):
-    def raises(case):
-        return "per_weigher" in case and "raises" in case["expect"]
-
-    case = some_recorded(raises)
+    case = raising_weighers()
     assert not differences_of(case)
     case["per_weigher"]["RAMWeigher"][name][0] += 1
     assert [each for each in differences_of(case) if each.startswith(f"RAMWeigher {name} are")]
 
 
 def test_a_weigher_that_raised_has_to_raise():
-    case = some_recorded(lambda case: "per_weigher" in case and "raises" in case["expect"])
+    case = raising_weighers()
     case["per_weigher"]["RAMWeigher"] = {"raises": "ComputeHostMetricNotFound"}
     [output] = differences_of(case)
     assert output.startswith("RAMWeigher is weighed")
-
-
-def test_the_help_names_every_kind_of_nova(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    output = capsys.readouterr().out
-    for name in ("filter", "weigher", "schedule", "extra-spec", "json-query", "normalize"):
-        assert f"  {name} " in output
 
 
 def test_the_cases_of_a_file_that_says_where_they_come_from_are_run_one_by_one(written, capsys):

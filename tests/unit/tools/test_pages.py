@@ -1,6 +1,6 @@
 """What the tests read of pages with commands."""
 
-from tests.support.pages import missing, section, steps
+from tests.support.pages import missing, steps
 
 
 def test_missing_lines_are_noticed():
@@ -28,7 +28,3 @@ $ no
         ("cat > a <<'END'\n$ not a command\nEND", ""),
         ("b \\\n    c", "x\n"),
     ]
-
-
-def test_a_section_ends_with_the_next_heading():
-    assert section("# A\n\nx\n\n## B\n\ny\n\n### C\n\nz\n", "B") == "\ny\n"

@@ -2,20 +2,20 @@
 
 import numpy as np
 import pytest
+from replay.balance.day import MINUTES, Day, Outage, Vm
+from replay.balance.simulation import Outcome, Simulation
+from replay.cli import main
 
 from scheduler_worker.model.cluster_load import BalancePlan, ClusterLoad, Migration
 from scheduler_worker.scheduling.plugin import Balance
 
 
 def rows(capsys, *arguments):
-    from replay.cli import main
-
     assert main(["balance", *arguments]) == 0
     title, _, *lines = capsys.readouterr().out.splitlines()
-    found = {name: tuple(numbers) for name, *numbers in map(str.split, lines)}
     return title, {
         name: tuple(float(each.replace(",", "")) for each in numbers)
-        for name, numbers in found.items()
+        for name, *numbers in map(str.split, lines)
     }
 
 
@@ -42,8 +42,6 @@ def test_the_same_seed_gives_the_same_days(capsys):
     [("--high=20", "HighUtilization is '20'"), ("--hosts=0", "is not 1 or more")],
 )
 def test_a_wrong_argument_is_refused(capsys, argument, message):
-    from replay.cli import main
-
     with pytest.raises(SystemExit) as ended:
         main(["balance", argument])
     assert ended.value.code == 2
@@ -70,9 +68,6 @@ class Eager(Balance):
 
 
 def test_a_migration_takes_time_and_a_host_that_fails_returns_empty():
-    from replay.balance.day import MINUTES, Day, Outage, Vm
-    from replay.balance.simulation import Outcome, Simulation
-
     def vm(id, last, percent, *, can_move):
         demand = np.full(MINUTES, percent)
         return Vm(id, 4, 16 * 1024, 0, last, can_move=can_move, demand=demand)

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from replay.streams import azure_packing, fleet, openb
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 openb-node-0000,32000,262144,0,
@@ -44,22 +45,16 @@ def trace(tmp_path):
 
 
 def test_our_own_form_is_read_packed_or_not_up_to_the_limit(tmp_path):
-    from replay.streams import fleet
-
     request = {"at_s": 1.5, "lifetime_s": 60, "instance_uuid": "u", "spec": {"flavor": {}}}
     (tmp_path / "hosts.jsonl").write_text('{"host": "h"}\n')
     packed = gzip.compress((json.dumps(request) + "\n").encode() * 3)
     (tmp_path / "requests.jsonl.gz").write_bytes(packed)
     stream = fleet.read(tmp_path, limit=2)
-    assert stream.hosts == [{"host": "h"}]
-    assert stream.aggregates == []
+    assert (stream.hosts, stream.aggregates, stream.length) == ([{"host": "h"}], [], 2)
     assert [each.at_s for each in stream.arrivals] == [1.5, 1.5]
-    assert stream.length == 2
 
 
 def test_openb_rounds_vcpus_up_and_keeps_devices_out_of_the_resources(openb_files):
-    from replay.streams import openb
-
     stream = openb.read(*openb_files)
     assert [(h["host"], h["vcpus"], h["memory_mb"]) for h in stream.hosts] == [
         ("openb-node-0000", 32, 262144),
@@ -75,8 +70,6 @@ def test_openb_rounds_vcpus_up_and_keeps_devices_out_of_the_resources(openb_file
 
 
 def test_the_seed_makes_the_uuids(openb_files):
-    from replay.streams import openb
-
     def uuids(seed):
         return [each.instance_uuid for each in openb.read(*openb_files, seed=seed).arrivals]
 
@@ -85,8 +78,6 @@ def test_the_seed_makes_the_uuids(openb_files):
 
 
 def test_the_packing_trace_is_scaled_to_a_nominal_machine(trace):
-    from replay.streams import azure_packing
-
     stream = azure_packing.read(trace, hosts=3)
     assert [each["host"] for each in stream.hosts] == [f"machine-{n:05d}" for n in range(3)]
     early, later = stream.arrivals
@@ -100,7 +91,5 @@ def test_the_packing_trace_is_scaled_to_a_nominal_machine(trace):
 
 
 def test_a_limit_takes_the_first_arrivals(trace, openb_files):
-    from replay.streams import azure_packing, openb
-
     assert [each.at_s for each in azure_packing.read(trace, limit=1).arrivals] == [0.0]
     assert [each.at_s for each in openb.read(*openb_files, limit=1).arrivals] == [10.0]

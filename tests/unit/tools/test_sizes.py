@@ -1,7 +1,7 @@
-"""Lines of code are counted without blanks, comments and docstrings; what is too large is named."""
+"""Lines of code are counted without explanations; what is above its bound or budget is named."""
 
 import pytest
-from sizes import measure
+from sizes import budgets, measure
 from sizes.measure import Size, problems, sizes
 
 SOURCE = '''"""A module,
@@ -31,33 +31,24 @@ class Kind:
 '''
 
 
-def by_name(text: str) -> dict[str, int]:
-    return {size.place.partition(" ")[2]: size.lines for size in sizes(text, "f.py")}
-
-
 def test_lines_of_code_of_a_file_and_its_functions():
+    lines = {size.place.partition(" ")[2]: size.lines for size in sizes(SOURCE, "f.py")}
     # The file: import, class, size, decorator, and the five lines of the method.
-    assert by_name(SOURCE) == {"": 9, "text": 5, "inner": 3}
+    assert lines == {"": 9, "text": 5, "inner": 3}
 
 
-@pytest.mark.parametrize("comment", ["# more", '"""More."""', "", "\n\n"])
-def test_explanations_cost_nothing(comment):
-    assert by_name(f"{SOURCE}\n{comment}\n") == by_name(SOURCE)
-
-
-def function(lines: int) -> str:
-    return "def f():\n" + "    x = 1\n" * (lines - 1)
-
-
-def test_a_function_at_its_bound_passes_and_a_longer_one_is_named():
-    assert problems(list(sizes(function(measure.MAX_FUNCTION), "f.py")), {}) == []
-    (problem,) = problems(list(sizes(function(measure.MAX_FUNCTION + 1), "f.py")), {})
-    assert problem.startswith("f.py:1 f: 61 lines of code, at most 60")
-
-
-def test_a_file_above_its_bound_is_named():
-    (problem,) = problems(list(sizes("x = 1\n" * (measure.MAX_FILE + 1), "f.py")), {})
-    assert problem.startswith("f.py: 451 lines of code, at most 450")
+@pytest.mark.parametrize(
+    ("text", "begin", "bound"),
+    [
+        ("def f():\n" + "    x = 1\n" * measure.MAX_FUNCTION, "f.py:1 f: 61", 60),
+        ("x = 1\n" * (measure.MAX_FILE + 1), "f.py: 451", 450),
+    ],
+)
+def test_what_is_above_its_bound_is_named(text, begin, bound):
+    (problem,) = problems(list(sizes(text, "f.py")), {})
+    assert problem.startswith(f"{begin} lines of code, at most {bound}")
+    line = text.splitlines(keepends=True)[-1]
+    assert problems(list(sizes(text.removesuffix(line), "f.py")), {}) == []
 
 
 def test_an_exception_permits_a_file_and_must_be_needed():
@@ -72,5 +63,28 @@ def test_scripts_without_a_suffix_are_measured(tmp_path):
     (tmp_path / "script").write_text("#!/usr/bin/env python3\nx = 1\n")
     (tmp_path / "shell").write_text("#!/bin/sh\ntrue\n")
     (tmp_path / "module.py").write_text("x = 1\ny = 2\n")
-    found = {size.path: size.lines for size in measure.measured(tmp_path, ["."])}
-    assert found == {"script": 1, "module.py": 2}
+    lines = {size.path: size.lines for size in measure.measured(tmp_path, ["."])}
+    assert lines == {"script": 1, "module.py": 2}
+
+
+def test_a_file_counts_for_the_innermost_folder(tmp_path):
+    for path, lines in {"p/a.py": 100, "p/q/b.py": 10, "p/r/c.py": 20, "p/q/d.txt": 9}.items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n" * lines)
+    assert budgets.folder_lines(tmp_path, {"p": 0, "p/q": 0}) == {"p": 120, "p/q": 10}
+    (problem,) = budgets.problems(budgets.folder_lines(tmp_path, {"p/q": 10}), {"p/q": 10})
+    assert problem.startswith("p: 120 lines, at most 0")
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"), [(99, "at most 99"), (100, None), (102, None), (103, "--lower")]
+)
+def test_a_budget_is_the_size_or_little_above(budget, says):
+    complaints = list(budgets.problems({"p": 100}, {"p": budget}))
+    assert complaints == [] if says is None else says in complaints[0]
+
+
+def test_a_budget_is_lowered_and_never_raised():
+    text = budgets.text({"p": 90, "q": 90, "r": 0}, {"r": 5, "q": 80, "p": 100})
+    assert text == '"p" = 90\n"q" = 80\n'
