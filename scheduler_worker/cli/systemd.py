@@ -8,6 +8,9 @@ import os
 import socket
 import time
 
+LONGEST_S = 1.0
+"""For how long a message waits for room: systemd may not be there to read it."""
+
 
 def notify(*assignments: str) -> None:
     """Send assignments such as ``READY=1`` or ``STATUS=...`` to ``$NOTIFY_SOCKET``."""
@@ -18,9 +21,10 @@ def notify(*assignments: str) -> None:
         address = "\0" + address[1:]
     message = "\n".join(" ".join(assignment.splitlines()) for assignment in assignments)
     with (
-        contextlib.suppress(OSError),  # the socket is closed already
+        contextlib.suppress(OSError),  # the socket is closed already, or systemd stands still
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel,
     ):
+        channel.settimeout(LONGEST_S)
         channel.connect(address)
         channel.sendall(message.encode())
 

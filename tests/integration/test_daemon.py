@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler_worker import app, codec, conf
-from scheduler_worker.cli import signals
+from scheduler_worker.cli import signals, systemd
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
@@ -49,6 +49,13 @@ def test_systemd_is_notified_of_the_status(tmp_path, manager):
         manager.until("READY=1")
         assert worker.stop() == 0
         manager.until("STOPPING=1")
+
+
+def test_a_manager_that_reads_nothing_is_not_waited_for(manager, monkeypatch):
+    monkeypatch.setattr(systemd, "LONGEST_S", 0.001)
+    queued = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+    for _ in range(queued + 2):
+        systemd.notify("STATUS=Serving")
 
 
 def test_a_worker_that_the_watchdog_ends_leaves_its_stacks(tmp_path):

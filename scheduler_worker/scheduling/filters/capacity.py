@@ -114,10 +114,8 @@ class _Enough(_OfAmount):
 
     def _fits(self, wanted: int, total: Any, limit: Any, used: Any) -> Any:
         """The rule, for figures of all hosts or one."""
-        has_room = limit - used >= wanted
-        if self.amount.may_be_unlimited:
-            return has_room & ((total >= wanted) | (limit <= 0)) | (total == 0)
-        return has_room & (total >= wanted)
+        fits = (limit - used >= wanted) & (total >= wanted)
+        return fits | (total == 0) if self.amount.may_be_unlimited else fits
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         total = self.amount.total(hosts)
