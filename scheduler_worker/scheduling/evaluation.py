@@ -422,6 +422,7 @@ class Evaluation:
         changed, used = touched
         if not changed and not used:
             return True
+        # To evaluate all hosts in arrays costs less than so many one by one.
         if len(changed) + len(used) > FEW + len(hosts) // _ONE_IN or not self.results.passed:
             return False
         if changed:
@@ -431,6 +432,7 @@ class Evaluation:
                 self.selections.pop(row, None)
         self._ends = self._best = None
         rows = changed | used
+        # Filters leave limits host by host, which an array operation would lose.
         if len(rows) <= FEW or self.results.leaves_limits:
             updated = [
                 self._update_host(hosts.state(row), spec, facts=row in changed) for row in rows
@@ -541,6 +543,7 @@ class Evaluation:
         if self._scales is None:
             self._rows = None if concerned else self._rows
             return True
+        # Those that leave or come first: they move the places of all behind them.
         for row in rows[counted & ~counts].tolist():
             self._remove(int(self.rows.searchsorted(row)))
         for row in rows[counts & ~counted].tolist():
@@ -555,6 +558,7 @@ class Evaluation:
 
     def _insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
         self._rows = np.insert(self.rows, at, host.row)
+        # Its total is added up with those of the other touched rows.
         self._totals = np.insert(self._totals, at, 0.0)
         for scale in self._scales or ():
             scale.insert(at, host, spec)

@@ -118,6 +118,7 @@ class Ends:
         if not (self._is_low_stale or self._is_high_stale):
             return False
         before = self.low, self.high
+        # The search reads every score, so each end is looked for only if it may have moved.
         if self._is_low_stale:
             self.low = lowest(scores, self._minval)
         if self._is_high_stale:
@@ -145,6 +146,7 @@ class Rescaling:
 
     def put(self, places: Rows, raw: Values) -> None:
         """Replace the raw scores of some hosts."""
+        # The scores before, too: the one that leaves may have been the end.
         self._ends.note(*self._raw[places].tolist(), *raw.tolist())
         self._raw[places] = raw
 
@@ -199,6 +201,7 @@ class Scale:
         self._multiplier = multiplier
         self._rescaling = Rescaling(unit, spec, raw) if unit.rescales else None
         """The raw scores where the unit rescales them, ``_scores`` being the rescaled ones."""
+        # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
         self._scores = self._rescaling.every() if self._rescaling else _clamped(unit, raw)
         self.is_constant = False
         """Whether every host gets 0."""
@@ -282,6 +285,7 @@ class Scale:
             after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
         self._note(after)
         self._scores = np.insert(self._scores, at, after)
+        # A place only: ``update_products`` computes what belongs there.
         if not self.is_constant:
             self.products = np.insert(self.products, at, 0.0)
 
@@ -299,6 +303,7 @@ class Scale:
     def update_products(self, touched: Rows) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
         if self._rescaling is not None:
+            # With an end every score moves, so nothing that was known of them helps.
             if self._rescaling.moved():
                 self._scores = self._rescaling.every()
                 self.recompute()
@@ -328,6 +333,7 @@ class Scale:
             factors = many if isinstance(many, float) else many[places]
             products[places] = factors * ((scores[places] - low) / width)
             return
+        # A few numbers take less time in Python than one array operation of numpy.
         for at in places.tolist():
             factor = many if isinstance(many, float) else many.item(at)
             products[at] = factor * ((scores.item(at) - low) / width)
@@ -406,6 +412,7 @@ class NormalizedScale(Scale):
         if len(self.products) != len(self._scores):
             self.products = np.empty(len(self._scores))
         spread(self._scores, self._ends.low, self._ends.high, out=self.products)
+        # Nearly all policies have the factor 1, which saves a pass over all hosts.
         if not (isinstance(self._multiplier, float) and self._multiplier == 1.0):
             self.products *= self._multiplier
 
@@ -459,6 +466,7 @@ class RankScale(Scale):
         self._is_changed = True
 
     def _update(self, touched: Rows) -> bool:
+        # A score that is not another one moves no rank, and a rank is all that counts.
         if not self._is_changed and isinstance(self._multiplier, float):
             return False
         self._is_changed = False

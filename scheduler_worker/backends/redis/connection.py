@@ -63,6 +63,7 @@ class RedisServer:
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_be_retried),
             stop=tenacity.stop_after_delay(retry_for_s),
+            # Spread at random: all workers lose a server at the same moment.
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),
             sleep=tenacity.sleep_using_event(self._closed),
             reraise=True,
@@ -88,6 +89,7 @@ class RedisServer:
         def run() -> None:
             self._use(key, lambda node: node.run(text, keys, args))
 
+        # Without retries: it is called while an error is on its way to the caller.
         if not self._outages.defer(self._nodes.group(key), run):
             self._translated(run)
 
@@ -117,6 +119,7 @@ class RedisServer:
 
         def push(node: RedisNode) -> None:
             node.command("RPUSH", key, "1")
+            # A nudge that nobody awaits any more must not stay for ever.
             node.command("PEXPIRE", key, NUDGE_MS)
 
         self._translated(lambda: self._use(key, push))
@@ -136,6 +139,7 @@ class RedisServer:
         try:
             return function(node)
         except exceptions.RedisError as error:
+            # Where there are several servers, another one may have its keys by now.
             if is_passing(error):
                 self._nodes.lost(node)
             raise

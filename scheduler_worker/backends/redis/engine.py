@@ -116,6 +116,8 @@ class RedisState:
                         owner=owner,
                         token=answer[0],
                         waited_s=self._clock.monotonic_s() - started_s,
+                        # From before the question: the server's lease begins later, so ours ends
+                        # first.
                         ends_at_s=asked_s + self._hold_timeout_s,
                         changes=answer[1],
                     )
@@ -123,6 +125,7 @@ class RedisState:
                     raise ClusterLockTimeout(
                         f"The lock of {scope!r} was not granted within {timeout_s:g} s"
                     )
+                # A nudge may get lost with its server, so ask again after a while in any case.
                 self._server.wait_for_nudge(wake_list, min(left_s, answer))
 
     def commit(
@@ -130,6 +133,7 @@ class RedisState:
     ) -> Written:
         token, keep = grant.token, "" if keep_at is None else keep_at
         args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
+        # A retry after a lost reply finds the memo of the first try, and is told its result.
         memo = f"commit:{grant.owner}:{grant.commits}"
         answer = self._run("commit", grant.scope, args, memo=memo).value
         if answer is None:
@@ -157,6 +161,7 @@ class RedisState:
                 args = (owner, _micro(max(left_s, 0.0)), *_known(seen))
                 answer = self._run("watch", scope, args)
                 changed, until_us = answer.value
+                # A restarted server may number its versions as before; its run_id tells.
                 if changed or answer.run_id != _life(seen):
                     return True
                 if left_s <= 0:
@@ -172,6 +177,7 @@ class RedisState:
         answer = self._run("write", scope, args, memo=memo).value
         answered, _, written = answer.partition(b" ")
         is_first = answered == call.encode()
+        # Another call wrote this; the caller's replica must read it, not take it for its own.
         return _written(written) if is_first else _written(written)._replace(before=-1)
 
     def ping(self) -> None:
@@ -188,6 +194,7 @@ class RedisState:
     def close(self) -> None:
         self._server.refuse()
         with self._waiting_changed:
+            # Blocked calls would wait for their timeouts on connections that are closed under them.
             if self._waiting:
                 with contextlib.suppress(StateUnavailable):
                     for wake_list in self._waiting:
@@ -205,6 +212,7 @@ class RedisState:
             yield wake_list
         except BaseException:
             with contextlib.suppress(StateUnavailable):
+                # Else the lock would be offered to a waiter that is gone.
                 self._server.run_once("leave", *self._parts(scope, (owner,)))
             raise
         finally:
@@ -236,6 +244,7 @@ class RedisState:
         if not rest:
             return self._in_pages(scope, Seen(epoch, int(head[0])))
         (keys, values), reset = rest, bool(head[3])
+        # These changes follow on what another life of the server had: read everything.
         if not reset and answer.run_id != _life(seen):
             return self.changes(scope, Seen())
         return Changes(

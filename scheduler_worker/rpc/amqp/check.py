@@ -77,6 +77,7 @@ def _queue_use(settings: AmqpSettings, broker: Broker, names: QueueNames) -> Que
         connection.connect()
         try:
             declared = connection.channel().queue_declare(names.queue, passive=True)
+        # Not declared here: who only asks must not leave a queue behind.
         except amqp.NotFound:
             raise BusUnavailable(f"The queue {names.queue} does not exist") from None
         version = str(connection.server_properties.get("version", "unknown"))

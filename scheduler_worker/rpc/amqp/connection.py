@@ -142,6 +142,7 @@ class BrokerConnection:
         channel.confirm_select()
         self._publisher = ConfirmingPublisher(channel.channel_id, self._amqp.frame_max, self._write)
         outcomes: list[tuple[PublishOutcome, str]] = []
+        # A broker tells of a missing permission only when something is published: so to nobody.
         missing = f"{self._names.own_queue}.nobody.{unique_hex()}"
         self._publish(
             Publication(missing, frames.ANSWER, b"", lambda _, *outcome: outcomes.append(outcome))
@@ -165,6 +166,8 @@ class BrokerConnection:
         self._amqp.transport.uncork()
         with translated(self._amqp.broker, self._names, self.close):
             for queue in queues:
+                # One after the other, each awaited: the refusal would not say which queue it is
+                # about.
                 with needs(f"the read permission on the queue {queue}"):
                     self._consume(queue, queue, slots, wait=spec.Basic.ConsumeOk)
         self._amqp.transport.cork()
@@ -192,6 +195,7 @@ class BrokerConnection:
             self._write(frames.passive_declare(self._publisher.channel, self._names.own_queue))
 
     def _consume(self, queue: str, tag: str, prefetch: int, wait: Any = None) -> None:
+        # In RabbitMQ the prefetch count is that of each consumer that is opened after it.
         self._send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
         self._consumed[tag] = queue
         self._channel.cancel_callbacks[tag] = self._cancelled
@@ -225,6 +229,7 @@ class BrokerConnection:
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._waited_s(queue)
         self._unacknowledged[delivery.tag] = _Unacknowledged(queue, content, read, since_s)
+        # Classic queues only tell that a message was delivered before, not how often.
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
         self._on_message(
@@ -303,11 +308,14 @@ class BrokerConnection:
         return [
             Publish(publication.queue, publication.body)
             for publication in pending
+            # Copies are made again when their message is redelivered; pings and heartbeats may get
+            # lost.
             if publication.done == self._answered
         ]
 
     def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
+            # To connect anew tests the permission, and names it.
             raise ConnectionLostError(f"the broker permits no answers: {why}")
         self._on_answered(Publish(publication.queue, publication.body), outcome, why)
 
@@ -317,6 +325,7 @@ class BrokerConnection:
         if expiration is None or not expiration.isdigit():
             return None, {}
         now_ms = int(time.time() * 1000)
+        # A copy is a new message, whose expiration counts from now: the wait so far comes off.
         left_ms = int(expiration) - int((time.monotonic() - message.since_s) * 1000)
         expires_ms = message.properties.expires_ms
         if expires_ms is not None:
@@ -379,6 +388,7 @@ class BrokerConnection:
 
     def tick(self, *, reads: bool = True) -> None:
         if not reads:
+            # Heartbeats may lie in the socket that is not read on purpose: they are not missing.
             self._amqp.bytes_recv += 1
             self._last_received_s = time.monotonic()
         try:
@@ -398,6 +408,7 @@ class BrokerConnection:
             transport = self._amqp.transport_or_none()
             if transport is not None and transport.sock is not None:
                 transport.sock.settimeout(CONNECT_S)
+                # The handshake that closes waits for its answer, so it must not stay in the outbox.
                 transport.uncork()
                 self._amqp.close()
         with contextlib.suppress(amqp.AMQPError, OSError):

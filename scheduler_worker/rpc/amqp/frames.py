@@ -37,6 +37,7 @@ def _short_string(text: str) -> bytes:
     return pack(">B", len(raw)) + raw
 
 
+# The properties that follow, from the highest bit: types, delivery mode, priority.
 _HAS = 1 << 15 | 1 << 14 | 1 << 12 | 1 << 11
 _PERSISTENT, _PRIORITY = 2, 0
 ANSWER = b"".join(
@@ -101,6 +102,7 @@ def first_frame(inbox: bytearray) -> tuple[int, int, bytes] | None:
     end = OVERHEAD - 1 + size
     if len(inbox) <= end:
         return None
+    # Without this mark the next frame would begin anywhere.
     if inbox[end] != _END[0]:
         raise OSError("the broker sent bytes that are no frame")
     return kind, channel, bytes(inbox[OVERHEAD - 1 : end])
@@ -132,6 +134,7 @@ class Content:
         """The header frame has arrived."""
         if len(header) < _PROPERTIES_AT:
             raise OSError("the broker sent half a header")
+        # Behind the class and a weight that is always 0 comes the size of the whole body.
         (self._missing,) = unpack_from(">Q", header, 4)
         self.properties = header[_PROPERTIES_AT:]
 
@@ -145,6 +148,7 @@ class Content:
 
     @property
     def body(self) -> bytes:
+        # Joined once: asked for again, for a copy, it is one chunk.
         if len(self._chunks) > 1:
             self._chunks = [b"".join(self._chunks)]
         return self._chunks[0] if self._chunks else b""
@@ -226,6 +230,7 @@ def delivered(arguments: bytes) -> Delivered:
 
 def returned(arguments: bytes) -> tuple[str, str]:
     """The arguments of basic.return: why, and the name of the queue."""
+    # Two bytes of a code, the reason, the exchange, and then the routing key.
     why, at = _name(arguments, 2)
     _, at = _name(arguments, at)
     queue, _ = _name(arguments, at)

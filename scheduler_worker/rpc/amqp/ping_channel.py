@@ -45,6 +45,7 @@ def open_ping_channel(connection: Any, name: str) -> PingChannel | None:
         channel.queue_declare(
             queue, exclusive=True, auto_delete=True, arguments={"x-queue-type": "classic"}
         )
+        # An answer that gets lost only makes the next ping count.
         channel.basic_consume(queue, no_ack=True)
     except amqp.ChannelError as error:
         LOG.warning(

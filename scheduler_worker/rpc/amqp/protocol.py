@@ -53,6 +53,7 @@ def translated(broker: Broker, names: QueueNames, close: Callable[[], None]) -> 
     """
     try:
         yield
+    # Another try with the same account, or the same certificate, is refused as well.
     except _REFUSED as error:
         close()
         raise BusUnavailable(f"RabbitMQ at {broker.address} refuses this worker: {error}") from None
@@ -64,6 +65,7 @@ def translated(broker: Broker, names: QueueNames, close: Callable[[], None]) -> 
         raise
     except (amqp.AMQPError, OSError) as error:
         close()
+        # RabbitMQ 4 may forbid such queues, and says so by closing the connection.
         if "transient_nonexcl_queues" in str(error):
             raise ConfigError(_TRANSIENT_REFUSED) from None
         hint = _TLS_HINT if isinstance(error, ssl.SSLError) else ""
@@ -93,6 +95,7 @@ class ProtocolConnection(amqp.Connection):  # type: ignore[misc]
             broker.password,
             login_method=settings.login_method,
             virtual_host=settings.vhost,
+            # py-amqp only counts heartbeats; ``BrokerConnection.tick`` sends and misses them.
             heartbeat=settings.heartbeat_s,
             connect_timeout=CONNECT_S,
             client_properties={
@@ -136,6 +139,7 @@ class Stream(TCPTransport):  # type: ignore[misc]
 
     def _setup_transport(self) -> None:
         plain: socket.socket = self.sock
+        # A TLS handshake must end, too, where the port speaks something else.
         plain.settimeout(CONNECT_S)
         tls = self._tls
         self.sock = tls.wrap_socket(plain, server_hostname=self.host) if tls else plain
@@ -175,6 +179,7 @@ class Stream(TCPTransport):  # type: ignore[misc]
             if not read:
                 raise OSError("the broker closed the connection")
             self._inbox += read
+            # Decrypted bytes wait in the TLS object, where no poll of the socket shows them.
             if self._tls is None or not self.sock.pending():
                 return
 
@@ -193,6 +198,7 @@ class Stream(TCPTransport):  # type: ignore[misc]
     def _read(self, n: int, initial: bool = False) -> bytes:
         deadline_s = time.monotonic() + STALLED_S
         while len(self._inbox) < n:
+            # What is asked may still lie in the outbox, and would never be answered.
             self.flush()
             if time.monotonic() > deadline_s:
                 raise OSError("the broker does not answer")

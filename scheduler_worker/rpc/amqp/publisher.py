@@ -61,6 +61,7 @@ class ConfirmingPublisher:
 
     def publish(self, publication: Publication) -> None:
         """Send it; ``done`` is called later, or at once where AMQP cannot carry it."""
+        # A message beside a suspect could be lost with the channel, and suspected in turn.
         if self._suspects:
             self._waiting.append(publication)
         else:
@@ -83,6 +84,7 @@ class ConfirmingPublisher:
         """The broker returned a message, which it does before it confirms it."""
         for publication in self._sent.values():
             if (
+                # Two answers may be equal; each return is about another one of them.
                 not publication.is_returned
                 and publication.queue == queue
                 and publication.body == body
@@ -118,6 +120,7 @@ class ConfirmingPublisher:
         # Confirmations of the old channel never come: its numbers are void.
         self._write(frames.reopen_channel(self.channel))
         self._number = 0
+        # A channel may also be closed over something else, such as an expired account.
         is_culprit_known = len(self._sent) == 1 and refused == frames.BASIC_PUBLISH
         if not self._suspects:
             self._suspects.extend(self._sent.values())
@@ -130,6 +133,7 @@ class ConfirmingPublisher:
         if self._sent:
             return
         while self._suspects and not self._sent:
+            # What was returned on the old channel is routed anew.
             self._suspects[0].is_returned = False
             if not self._send(self._suspects[0]):
                 self._suspects.popleft()

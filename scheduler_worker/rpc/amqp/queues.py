@@ -42,6 +42,7 @@ class QueueDeclarations:
             for queue in (names.queue, names.own_queue, names.fanout_queue)
             if not self._exists(queue)
         }
+        # Our own queue outlives our connection, so only a broker that lost its data lacks it.
         return frozenset(missing | {names.queue} if names.own_queue in missing else missing)
 
     def declare(self) -> None:
@@ -62,12 +63,14 @@ class QueueDeclarations:
         self._declare_queue(
             names.fanout_queue, settings.fanout_durable, False, settings.fanout_arguments
         )
+        # Casts to all are published under the topic's name; a fanout exchange ignores it.
         self._bind(names.fanout_queue, names.fanout_exchange, names.topic)
         self._declare_dead_letters()
 
     def _exists(self, queue: str) -> bool:
         try:
             self.channel.queue_declare(queue, passive=True)
+        # RabbitMQ closes a channel over every refusal, so each is followed by a new one.
         except amqp.NotFound:
             self.channel = self._open_channel()
             return False
@@ -93,6 +96,7 @@ class QueueDeclarations:
     def _declare_own_queue(self) -> None:
         """Declare it with an expiry, unless it exists without one."""
         settings, name = self._settings, self._names.own_queue
+        # A worker that never returns would leave its queue behind, with all that is sent to it.
         expiry = {"x-expires": settings.expires_ms} if settings.expires_ms else {}
         arguments = {**settings.queue_arguments, **expiry}
         try:
@@ -111,6 +115,7 @@ class QueueDeclarations:
     def _declare_dead_letters(self) -> None:
         """A queue that exists will do, however it was declared; without one most can be served."""
         name = self._names.dead_letters
+        # The other arguments are limits that are not meant for messages that nobody consumes.
         kind = {k: v for k, v in self._settings.queue_arguments.items() if k == "x-queue-type"}
         arguments = {"x-max-length": DEAD_LETTERS, **kind}
         try:

@@ -90,6 +90,7 @@ def _memory_rejection(
     if cell.pagesize or host.mempages:
         if pages is None:
             return f"has no room for {cell.memory} MiB in pages{_page_text(cell.pagesize)}"
+    # An instance with CPUs of its own does not share memory either.
     elif cell.memory > (host.free_memory if cell.pins else host.memory):
         return f"needs {cell.memory} MiB, {host.memory_usage} are used of {host.memory}"
     return None
@@ -120,6 +121,7 @@ def _pages(host: NUMACell, cell: InstanceNUMACell) -> NUMAPages | None:
     """
     wanted_kb = cell.memory * 1024
     for pages in _candidates(host, cell.pagesize):
+        # Whoever names a size gets pages that nobody else has.
         count = pages.free if cell.pagesize or cell.pins else pages.total
         if wanted_kb <= count * pages.size_kb and not wanted_kb % pages.size_kb:
             return pages
@@ -129,6 +131,7 @@ def _pages(host: NUMACell, cell: InstanceNUMACell) -> NUMAPages | None:
 def _candidates(host: NUMACell, pagesize: int | None) -> Sequence[NUMAPages]:
     if pagesize and pagesize > 0:
         return [pages for pages in host.mempages if pages.size_kb == pagesize]
+    # A host lists its pages by size, the smallest first.
     if pagesize == ANY_PAGES:
         return host.mempages[::-1]
     return host.mempages[:0:-1] if pagesize == LARGE_PAGES else host.mempages[:1]
@@ -147,6 +150,7 @@ def pinned(
     The caller has checked that enough are free. A cell of a ``mixed`` instance may pin none of its
     vCPUs; as in Nova, it does not fit then with ``isolate``.
     """
+    # There is no core whose siblings could be kept idle, or used for the emulator.
     if not vcpus and (reserved or policy == "isolate"):
         return None
     isolates = policy == "isolate"
@@ -175,6 +179,7 @@ def _isolated(cell: NUMACell, cores: int) -> CPUs | None:
 
 def _packed(cell: NUMACell, vcpus: int, fewest: int) -> CPUs | None:
     """As many threads per core as possible, at least ``fewest``, on the first cores."""
+    # Full cores first: they leave whole cores to instances that require them.
     for threads in range(cell.threads_per_core, fewest - 1, -1):
         cores = cell.cores_with[threads - 1]
         if cores and threads * len(cores) >= vcpus:
@@ -193,5 +198,6 @@ def _with_reserved(cell: NUMACell, chosen: CPUs, count: int, *, whole_cores: boo
         free = core & cell.free_pcpus & ~chosen
         threads = first(count, free)
         count -= threads.bit_count()
+        # Isolation keeps the rest of the core idle, so nobody else may have it.
         chosen |= free if whole_cores and threads else threads
     return None if count else chosen

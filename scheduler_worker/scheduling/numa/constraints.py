@@ -130,6 +130,7 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     _check_amounts(asked, emulator)
     _check_real_time(asked, emulator, pins=pins)
     _check_locked_memory(asked, pagesize)
+    # After the checks: a contradiction is an error even where nothing is requested.
     if not (nodes or pins or pagesize or (asked.flavor("pmem") or "").strip()):
         return None
     dedicated = _dedicated(asked, policy)
@@ -240,6 +241,7 @@ def _cpu_policy(asked: _Asked) -> str | None:
         problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("cpu_policy", problem, of_image=True)
     policy = flavor or image
+    # The amounts say already which vCPUs are dedicated; a policy could contradict them.
     if policy and any(asked.amounts.values()):
         problem = "must not be set, as resources:VCPU or resources:PCPU is"
         raise asked.wrong("cpu_policy", problem)
@@ -257,6 +259,7 @@ def _check_amounts(asked: _Asked, emulator: str | None) -> None:
 def _thread_policy(asked: _Asked) -> str | None:
     """The flavor's policy, else the image's, else that of the trait."""
     flavor, image = asked.choices("cpu_thread_policy", _THREADS)
+    # ``prefer`` rules nothing out, so no image contradicts it.
     if flavor not in {None, "prefer", image} and image:
         problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("cpu_thread_policy", problem, of_image=True)
@@ -317,6 +320,7 @@ def _pagesize(asked: _Asked) -> int | None:
     )
     if image is None:
         return flavor
+    # A flavor with a size, or with small pages, leaves nothing to choose.
     if flavor not in {LARGE_PAGES, ANY_PAGES}:
         problem = "is only for flavors whose hw:mem_page_size is large or any"
         raise asked.wrong("mem_page_size", problem, of_image=True)

@@ -62,12 +62,14 @@ class Matching:
         Items up to ``settled`` stay where they are.
         """
         for place in self._places:
+            # A free place moves nobody, so it costs the fewest questions.
             if place not in owners and self._fits(item, place):
                 owners[place] = item
                 return True
         for place in self._places:
             owner = owners.get(place, settled)
             if owner > settled and place not in tried and self._fits(item, place):
+                # Whoever cannot leave a place for this item cannot leave it for another one either.
                 tried.add(place)
                 if self._placed(owners, owner, settled, tried):
                     owners[place] = item
@@ -109,6 +111,7 @@ class Near:
 
     def problem(self, chosen: Places, missing: int) -> str | None:
         """Why the set will not do, whichever ``missing`` cells are chosen besides; None: it may."""
+        # A network that is far so far may come near with a cell that is still to be chosen.
         reach = chosen | self.usable if missing else chosen
         if not all(places & reach for places in self._networks):
             return _NO_NETWORKS
@@ -144,6 +147,8 @@ class Near:
         for pool in given(request, matched(request, self._pools)):
             here[pool.numa_node] = here.get(pool.numa_node, 0) + pool.count
         everything, unknown = sum(here.values()), here.get(None, 0)
+        # An upper bound is enough to give a set up; what is taken is decided when the set is
+        # complete.
         if request.numa_policy == "preferred":
             return _Need(count, everything)
         if request.numa_policy == "socket":
@@ -153,6 +158,7 @@ class Near:
             for place, cell in enumerate(self._cells)
             if cell.id in here and self.usable >> place & 1
         ]
+        # A device of an unknown cell may be near, which is good enough for ``legacy`` alone.
         anywhere = unknown if request.numa_policy == "legacy" else 0
         return _Need(count, anywhere, tuple(sorted(near, reverse=True)))
 
@@ -172,6 +178,8 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
         for count, place in self.near:
             if chosen >> place & 1:
                 most += count
+            # The cells that bring the most come first, so this is the most that any others can
+            # bring.
             elif missing:
                 missing -= 1
                 most += count
@@ -193,6 +201,7 @@ def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACel
         )
 
     names = [*network.physnets, *([None] if network.tunneled else [])]
+    # A network on none of the host's cells is as near to one set as to another.
     return [mask for mask in map(places, names) if mask]
 
 
@@ -210,6 +219,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tr
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """For each cell the first one that fits the same host cells."""
+        # Neither its id nor the numbers of its vCPUs say where a cell fits.
         first: dict[tuple[object, ...], int] = {}
         return tuple(
             first.setdefault(
@@ -318,6 +328,7 @@ class _Search:
         return Near(self._request.network, self._request.devices, self._pools, self._cells)
 
     def _pair(self, at: int, place: int) -> NUMAUse | str:
+        # To fit a pair is what costs: cells of one kind share the answer.
         kind = self._request.kinds[at]
         use = self._pairs.get((kind, place))
         if use is None:
@@ -338,6 +349,7 @@ class _Search:
     def _searched(self) -> Fitted | str:
         self._matching = Matching(len(self._cells), self._fits)
         owners: Owners = {}
+        # Only networks and devices can make a choice vain, so look for any arrangement first.
         if not all(self._matching.grow(owners, at) for at in range(self._count)):
             return self._misfit()
         self._dead: set[int] = set()
@@ -361,6 +373,7 @@ class _Search:
         self._near.usable = sum(1 << place for place in places if any(rows[place]))
         known: dict[object, int] = {}
         return [
+            # Sixteen bits for each kind: no host has so many cells that a sum carries over.
             known.setdefault((rows[place], self._near.kind(place)), 1 << 16 * len(known))
             for place in places
         ]
@@ -386,6 +399,7 @@ class _Search:
                 if fitted is not None or self._in_vain >= MOST_IN_VAIN:
                     return fitted
                 self._in_vain += 1
+            # Reached only if everything below has failed, so the sum need not be tried again.
             self._dead.add(state + weight)
         return None
 
@@ -414,10 +428,12 @@ def ordered(
     """
     if len(host.cells) == len(request.topology.cells):
         return host.cells
+    # All cells are of one policy, and the first that names it speaks for them.
     pins = next((cell.pins for cell in request.topology.cells if cell.cpu_policy), False)
     sign = -1 if packs else 1
     devices: dict[int | None, int] = {}
     for pool in pools:
+        # Cells with devices are left to instances that want some.
         count = -pool.count if request.devices else pool.count
         devices[pool.numa_node] = devices.get(pool.numa_node, 0) + count
 

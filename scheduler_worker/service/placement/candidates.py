@@ -47,7 +47,7 @@ class _Instances(NamedTuple):
     homes: dict[str, str]
     """Instance uuid -> the cluster of its reservation."""
     moving: list[ClusterReplica]
-    """Where a balance moves one."""
+    """The clusters in which a balance moves one."""
     given_up: set[str]
     """The clusters where one gives up its host."""
 

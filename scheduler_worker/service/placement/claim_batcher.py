@@ -168,6 +168,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
                 uuids |= job.uuids
             else:
                 taken |= job.keys
+        # A rollback goes alone: it reads before it writes.
         if not batch:
             batch += [job for job in rollbacks if self._pauses_until_s(job) <= now_s][:1]
         for job in batch:
@@ -196,6 +197,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
             except PlacementUnavailable as error:
                 self._observer.count(events.CLAIM_POSTS, "unavailable")
                 for job in part:
+                    # Whether it was written is not known; the next attempt finds out.
                     job.answer_was_lost = True
                 self._put_off(part, error)
             except PlacementRefused as error:
@@ -258,6 +260,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
             for claimed in job.wanted
         ]
         changes = AllocationUpdateFailed(job.wanted[0].uuid, refusal.message)
+        # Placement creates a consumer before its allocations: somebody may be half done.
         if not any(consumers) and self._may_be_under_way(job):
             self._put_off([job], changes)
             return False

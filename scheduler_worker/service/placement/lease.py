@@ -66,6 +66,7 @@ class ClusterView(NamedTuple):
             NoValidHost: nothing stays consumed.
         """
         request = narrowed(self.replica, request)
+        # Seeded by the request's id, so a recorded request is decided alike when it is replayed.
         decision = self.pipeline.decide(
             self.table, request, random_source(request), self.reserved(request)
         )
@@ -139,6 +140,7 @@ class Lease:
             priority_boost_s=priority_boost_s,
         )
         deps.observer.time(events.LOCK_WAIT, grant.waited_s, replica.scope)
+        # For the dump of this process, which says who holds what; never read to decide.
         deps.grants[replica.scope] = grant
         return cls(grant, replica, deps)
 

@@ -248,6 +248,8 @@ class Scheduler:
             back = await stages[at][1](life)
             at += 1
             if back is not None:
+                # A deployment may lack the stage to go back to: the first one from there on will
+                # do.
                 at = next(n for n, (stage, _) in enumerate(stages) if stage >= back)
 
     def _failed(self, life: _Life, error: Exception) -> None:
@@ -291,6 +293,7 @@ class Scheduler:
             recorded = self._verdicts.record(digest, Verdict())
             if recorded.refusal is not None:
                 raise NoValidHost(recorded.refusal)
+        # Whatever went wrong, this copy answers nobody with what it reserved.
         except BaseException:
             self.take_back(decision)
             raise
@@ -346,6 +349,7 @@ class Scheduler:
         is_new = self._choice.refresh_globals(life.begun_s) != seen
         if is_new or await self._refresh(life):
             return LifeStage.DECIDE
+        # A rebuild stays on its host: no other host, and no wait, would help.
         if life.request.spec.is_rebuild_check:
             raise refused
         client = self._candidates

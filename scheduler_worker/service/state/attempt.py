@@ -115,6 +115,7 @@ class PlacementAttempt:
 
     def placed(self, decision: Decision, now_s: float) -> Outcome:
         """The outcome of a request that got its hosts."""
+        # A rebuild keeps its host and claims nothing, which is no repetition.
         is_check = self.request.spec.is_rebuild_check
         return self._outcome(
             "placed",
@@ -128,6 +129,7 @@ class PlacementAttempt:
         """The outcome of a request that is answered with an error."""
         is_ours = isinstance(error, SchedulerWorkerError)
         diagnosis = error.diagnosis if isinstance(error, NoValidHost) else None
+        # The text of any other error may have secrets or names of files in it.
         result = type(error).__name__ if is_ours else "InternalError"
         reason = error.reason if isinstance(error, NoValidHost) else str(error)
         return self._outcome(

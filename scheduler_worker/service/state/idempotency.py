@@ -60,6 +60,7 @@ def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Re
     decided again.
     """
     yield from replica.reservations_of(uuid)
+    # An absorbed reservation is gone from the table, but its request may still be repeated.
     answer = replica.answers.get(uuid)
     if answer is not None and answer.answers(request_id):
         yield answer
@@ -106,6 +107,7 @@ class Verdicts(Replica):
         ``digest`` is the same for all copies of a request. Raises StateUnavailable.
         """
         with self.lock:
+            # Reading the scope for each cast would cost a round trip; the guard needs no copy.
             if self._offset_s is None:
                 self._read()
             until_s = self._clock.monotonic_s() + (self._offset_s or 0.0) + self._remember_s

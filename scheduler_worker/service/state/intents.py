@@ -90,12 +90,14 @@ class PlacementIntents(Replica):
         applied = iter(written.applied)
         declared = [transaction is not None and next(applied) for transaction in transactions]
         for intent, is_declared in zip(intents, declared, strict=True):
+            # The version says later whether this request was the last to declare.
             if is_declared:
                 intent.declared.update(dict.fromkeys(intent.homes, written.version))
         return declared
 
     def _transaction(self, intent: Intent, until_s: float) -> Transaction | None:
         others = self.by_others(intent.homes, intent.declared)
+        # Another copy may have a host there, so this request has to go there first.
         if any(intent.homes[uuid] != home for uuid, home in others.items()):
             return None
         puts = [records.put_home(uuid, home, until_s) for uuid, home in intent.homes.items()]

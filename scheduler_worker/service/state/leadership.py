@@ -27,6 +27,7 @@ from scheduler_worker.service.state.replica import RecordKind, Replica
 LOG = logging.getLogger(__name__)
 
 _LEADER = "u:"
+# Longer than any interval: without its record anybody may take the lead.
 _KEEP_S = 86_400.0
 _SHORTEST_LAPSE_S = 1.0
 
@@ -55,6 +56,7 @@ class Leadership(msgspec.Struct, frozen=True):
         """
         if self.at_s > now_s:
             return 0.0
+        # The present leader comes first, so the work stays where its caches are warm.
         wait_s = interval_s if worker == self.worker else lapse_s(interval_s)
         return self.at_s + wait_s - now_s
 
@@ -94,6 +96,7 @@ class LeadershipRecords(Replica, Generic[AnyLeadership]):
                 return None, wait_s
             lead = self._form.after(before, worker, now_s)
             put = Put(key, msgspec.json.encode(lead), now_s + _KEEP_S)
+            # Of two workers that find it due the guard refuses one.
             taking = Transaction([put], [Guard(key, self.version(key))])
             [is_ours] = store.write(self.scope, [taking]).applied
         return (lead if is_ours else None), interval_s
@@ -123,6 +126,7 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
         ``failed`` counts the work of clusters that ended with an error.
         """
         super().__init__(name, self.run_due, interval_s)
+        # A worker that was restarted must wait like any other: its caches are empty.
         self.worker = f"{worker}/{uuid.uuid4()}"
         """Differs from that of the same worker before a restart."""
         self._records = records
@@ -175,6 +179,7 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
         finding = None
         try:
             finding = self.run_cluster(cluster, lead)
+        # It concerns all clusters, so the walk over them ends.
         except StateUnavailable:
             raise
         except Exception:
@@ -182,4 +187,5 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
             self._observer.count(self._failed, cluster)
         took_s = self._clock.monotonic_s() - began_s
         self.ended(cluster, took_s, finding)
+        # Intervals count from beginning to beginning, however long the work takes.
         return max(0.0, self._interval_s - took_s)

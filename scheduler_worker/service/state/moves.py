@@ -135,6 +135,7 @@ class Moves:
         """
         for chunk in _chunks(hosts):
             remaining: NewHosts = {uuid: hosts[uuid] for uuid in chunk}
+            # A host that another move leads elsewhere is taken there first, and then begins again.
             for _ in range(_ROUNDS):
                 ours = self._begin(to, remaining)
                 self._finish(remaining, remaining)
@@ -192,6 +193,7 @@ class Moves:
             if new:
                 written = self._fleet.store.write(SCOPE, new)
                 self._moves.apply_written(new, written, now_s)
+                # Another worker recorded a move of the same host in between; its record counts.
                 if not all(written.applied):
                     self._moves.refresh(self._fleet.store)
             return self._moves.of(uuids)
@@ -266,7 +268,9 @@ class Moves:
         """
         for replica in left:
             self._write(replica, moves, partial(_plan_mark, view=view))
+        # The versions as marked: a mark that is written again is another one.
         marked = {replica.scope: _marked(replica, moves) for replica in left}
+        # What was seen before the mark proves nothing any more.
         view.finished = set()
         for replica in clusters:
             with replica.lock:
@@ -326,6 +330,7 @@ class Moves:
             return None
         departure = Departure(move=move, since_s=now_s)
         row = replica.table.row_of(uuid)
+        # Guarded by the host's record: a commit that chose it meanwhile, or this step, is refused.
         if row is not None:
             key = records.HOST + uuid
             puts = [
@@ -353,6 +358,7 @@ class Moves:
     ) -> Transaction | None:
         """Plan the arrival of the host with its departures; records here are newer, and stay."""
         uuid = move.host_uuid
+        # A host may have left several clusters, where moves followed one another.
         brought = view.arriving(uuid)
         if (
             replica.scope != move.to
@@ -369,6 +375,7 @@ class Moves:
             )
         if row is None and record is None:
             return None
+        # In the same transaction as the host: so it arrives once, whoever tries again.
         puts = [records.put_finished(move, now_s + REMEMBERED_S)]
         # A node created anew is there already: it counts what comes along under the former uuid.
         anew = replica.table.find(record.host, record.nodename) if record is not None else []
@@ -385,6 +392,7 @@ class Moves:
             puts.append(records.put_instances(host, {**instances, **known}))
         if uuid in replica.departures:
             puts.append(records.gone(records.DEPARTURE + uuid))
+        # Guards on what is read, too: a report that comes in between is planned with again.
         keys = {put.key for put in puts} | {records.HOST + uuid, records.INSTANCES + host}
         keys |= {records.HOST + departure.uuid for departure in anew}
         return Transaction(puts, [Guard(key, replica.version(key)) for key in sorted(keys)])
@@ -400,6 +408,7 @@ class Moves:
                 until_s = answer.created_at_s + self._remember_answers_s
                 if until_s > now_s:
                     puts[answer.instance_uuid] = records.put_answer(answer, until_s)
+        # A record that is here already is newer than what the departure has.
         return [put for put in puts.values() if replica.version(put.key) == ABSENT]
 
 
@@ -425,6 +434,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     )
     keys = [records.RESERVATION + reservation.id for reservation in reserved]
     keys += [records.ANSWER + answer.instance_uuid for answer in answers]
+    # A reservation that is absorbed or released meanwhile must not travel on.
     guards = [Guard(key, replica.version(key)) for key in (*keys, records.INSTANCES + host)]
     if instances and not replica.table.find(host):  # else another node of that name needs them
         keys.append(records.INSTANCES + host)

@@ -47,6 +47,7 @@ class ReportRecords(Replica):
         super().__init__(REPORTS_SCOPE, self.reports)
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
+        # First forget the one before: a report that cannot be read leaves none, not an old one.
         super().take(key, version, None)
         try:
             super().take(key, version, value)
@@ -97,6 +98,7 @@ class Presence(Periodic):
         try:
             now_s = self._store.changes(SCOPE, Seen()).now_s
             self._write(SCOPE, self._facts, now_s + LASTS_S)
+            # After the presence: a report may take seconds, and others must not miss the worker.
             report = msgspec.structs.replace(self._report(), at_s=now_s)
             self._write(REPORTS_SCOPE, report, now_s + LASTS_S)
         except StateUnavailable:
@@ -107,6 +109,7 @@ class Presence(Periodic):
         """End the thread, and remove the records."""
         was_running = self.is_running
         super().stop()
+        # Records of a worker that never ran may be those of another one of its name.
         if was_running:
             try:
                 self._write(SCOPE, None)

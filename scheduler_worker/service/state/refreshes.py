@@ -58,9 +58,11 @@ class RefreshRecords(Replica):
 
         def asked(book: RefreshRequests) -> RefreshRequests:
             nonlocal number
+            # One that is under way may have read the hosts before this request needed them.
             number = book.begun + 1
             asked = dict(book.queries)
             for query in queries:
+                # A bound on what one refresh asks of Placement, however many requests wait.
                 if query in asked or len(asked) < _MOST_QUERIES:
                     asked[query] = number
             return msgspec.structs.replace(book, wanted=max(book.wanted, number), queries=asked)

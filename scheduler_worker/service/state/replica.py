@@ -97,6 +97,7 @@ class Replica:
         Concurrent callers share one read; call it without ``lock``. Raises StateUnavailable.
         """
         with self._catching_up:
+            # Another caller has read since this one wanted to: its read serves both.
             if self._current_at_s > since_s:
                 return
             reading_s = clock.monotonic_s()
@@ -119,6 +120,7 @@ class Replica:
         that was asked before the store lost data, may have come in between. Read again then.
         """
         is_same = changes.epoch == self.seen.epoch
+        # A reply that another thread's newer one has overtaken has nothing new.
         if is_same and changes.version < self.seen.version:
             return True
         if not changes.reset and not (is_same and changes.since <= self.seen.version):
@@ -148,6 +150,7 @@ class Replica:
             for put in transaction.puts
         ]
         version = self.seen.version
+        # Only then nothing lies between what is known and what was written.
         if written.before == version:
             version = written.version
         self.apply(Changes(epoch=self.seen.epoch, version=version, now_s=now_s, entries=entries))
@@ -250,6 +253,7 @@ class ClusterReplica(Replica):
     def apply(self, changes: Changes) -> bool:
         self.table.now_s = changes.now_s
         if changes.reset:
+            # Hosts first: what is filled in at once needs no look at the reservations of each.
             entries = sorted(changes.entries, key=lambda change: change.key[:2] != records.HOST)
             changes = structs.replace(changes, entries=entries)
         is_current = super().apply(changes)
@@ -261,6 +265,7 @@ class ClusterReplica(Replica):
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         kind, name = key[:2], key[2:]
+        # Whatever may make room counts: requests that wait for capacity then look again.
         self.capacity_version += kind in {records.HOST, records.INSTANCES, records.POLICY}
         if kind in {records.HOST, records.INSTANCES, records.RESERVATION}:
             self._take_of_table(kind, name, version, value)
@@ -271,6 +276,7 @@ class ClusterReplica(Replica):
             self._take_move(kind, name, value)
         elif kind == records.POLICY:
             self.policy = None if value is None else records.read_policy(value)
+            # Compiled by the next request: a policy may change often before one comes.
             self.compiled = None
         elif key == records.LEDGER:
             self.ledger = MigrationLedger() if value is None else records.read_ledger(value)
@@ -329,6 +335,7 @@ class ClusterReplica(Replica):
     def _take_reservation(self, reservation_id: str, value: bytes | None) -> None:
         if value is None:
             ended = self.reservations.pop(reservation_id, None)
+            # A release and an expiry both delete the record; only its time tells which it was.
             self._expired += ended is not None and ended.expires_at_s <= self.table.now_s
             self.capacity_version += 1
             self.table.give_back(reservation_id)
@@ -435,10 +442,8 @@ class Fleet:
             replica.catch_up(self.store, clock, now_s)
             with replica.lock:
                 self.prepare(replica)
-                hosts, reservations = (
-                    hosts + len(replica.table),
-                    reservations + len(replica.reservations),
-                )
+                hosts += len(replica.table)
+                reservations += len(replica.reservations)
         LOG.info(
             "Loaded %d clusters with %d hosts and %d reservations in %.1f s",
             len(clusters),
@@ -471,6 +476,7 @@ class Fleet:
     def cluster(self, name: str) -> ClusterReplica:
         """The replica of a cluster, which need not be a known one."""
         with self._lock:
+            # A request may name any cluster, so replicas are made when they are asked for.
             if name not in self._clusters:
                 self._clusters[name] = ClusterReplica(name, self._observer, self.places)
             return self._clusters[name]

@@ -59,6 +59,7 @@ def other_use(replica: ClusterReplica, row: int) -> ReportedUse:
     """The use of a host that no instance explains that is known to be on it."""
     record = replica.table.records[row]
     use = reported_use(record)
+    # Without a list of instances nothing says whose the use is.
     instances = replica.table.reported_instances(record.host)
     if not instances:
         return use
@@ -78,6 +79,7 @@ def absorbed(reservations: Iterable[Reservation], now_s: float, remember_s: floa
     for reservation in reservations:
         puts.append(records.gone(records.RESERVATION + reservation.id))
         until_s = reservation.created_at_s + remember_s
+        # Only a request with an id can be recognised when it is repeated.
         if (reservation.request_id or reservation.repeated_for) and until_s > now_s:
             puts.append(records.put_answer(reservation, until_s))
     return puts
@@ -121,6 +123,7 @@ def released(
         return None
     host = None if only is None else only.host
     puts = [*given_back(reservations), *forgotten(replica, instance_uuid, host=host)]
+    # One that stays, on another host, will be released by its own call.
     if reservations and len(reservations) == len(known):
         puts.append(records.put_released(instance_uuid, now_s + remember_s))
     return _plan(replica, reservations, puts, "released")

@@ -71,6 +71,7 @@ class SlotYielding:
             yields = self._yielding < self._most
             self._yielding += yields
         try:
+            # Every yielded slot admits another request; without a bound they would pile up here.
             with yield_slot() if yields else nullcontext():
                 return await deferred
         finally:
@@ -132,6 +133,7 @@ class ScopeWatch:
         """
         wait = _Wait(check, until_s)
         with self._guard:
+            # Under the guard: what changes after this check wakes the wait that is added below.
             if (answer := check()) is not None:
                 return answer
             if self._closed:
@@ -170,6 +172,7 @@ class ScopeWatch:
         Returns what the replica had seen before, and until when to await more; None if nobody
         waits, or another thread watches by now.
         """
+        # Read before the checks: a change that comes during them ends the next wait at once.
         seen, now_s = self._replica.seen, self._clock.monotonic_s()
         with self._guard:
             self._waits = [wait for wait in self._waits if not wait.is_over(now_s)]
@@ -181,6 +184,7 @@ class ScopeWatch:
     def _fail(self, error: SchedulerWorkerError) -> None:
         with self._guard:
             waits, self._waits = self._waits, []
+            # The thread that watches finds that it is not the last one, and ends.
             self._watcher += 1
             self._wakes_s = math.inf
         for wait in waits:

@@ -70,6 +70,7 @@ class Writer:
             return bool(remaining)
 
         try:
+            # At once: a conflict means that somebody else has got on.
             Retrying(stop=stop_after_attempt(_MAX_ATTEMPTS), retry=retry_if_result(bool))(attempt)
         except RetryError:
             raise Conflict(
