@@ -26,53 +26,50 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
-from oslo_policy import policy
 
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import ROLES, Caller
 from scheduler_worker.operations.reread import RereadFile
 
+if TYPE_CHECKING:
+    from oslo_policy import policy
+
 LOG = logging.getLogger(__name__)
 
 
 _EDITOR = "rule:policy_editor"
 _ADMINISTRATOR = "role:administrator and rule:in_scope"
-_RULES = [
-    policy.RuleDefault("in_scope", "system_scope:all or cluster:%(cluster)s"),
-    policy.RuleDefault("reader", "role:reader and rule:in_scope"),
-    policy.RuleDefault("policy_editor", "role:policy_editor and rule:in_scope"),
-    policy.RuleDefault("system_administrator", "role:administrator and system_scope:all"),
-    policy.RuleDefault(Right.READ.value, "rule:reader", "Read units, policies and clusters"),
-    policy.RuleDefault(Right.CREATE.value, _EDITOR, "Create a policy"),
-    policy.RuleDefault(Right.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
-    policy.RuleDefault(Right.DELETE.value, _EDITOR, "Delete a policy"),
-    policy.RuleDefault(Right.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
-    policy.RuleDefault(Right.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
-    policy.RuleDefault(
-        Right.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
-    ),
-    policy.RuleDefault(
-        Right.SWITCH_UNIT.value,
-        "rule:system_administrator",
-        "Enable and disable an external unit",
-    ),
-    policy.RuleDefault(Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
-    policy.RuleDefault(
-        Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"
-    ),
-    policy.RuleDefault(
+_SYSTEM = "rule:system_administrator"
+_RULES = (
+    ("in_scope", "system_scope:all or cluster:%(cluster)s", ""),
+    ("reader", "role:reader and rule:in_scope", ""),
+    ("policy_editor", "role:policy_editor and rule:in_scope", ""),
+    ("system_administrator", "role:administrator and system_scope:all", ""),
+    (Right.READ.value, "rule:reader", "Read units, policies and clusters"),
+    (Right.CREATE.value, _EDITOR, "Create a policy"),
+    (Right.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
+    (Right.DELETE.value, _EDITOR, "Delete a policy"),
+    (Right.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
+    (Right.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
+    (Right.DELETE_UNIT.value, _SYSTEM, "Delete an external unit"),
+    (Right.SWITCH_UNIT.value, _SYSTEM, "Enable and disable an external unit"),
+    (Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
+    (Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"),
+    (
         Right.EDIT_TUNING.value,
         "role:policy_editor and system_scope:all",
         "Set and withdraw tuning policies",
     ),
-    policy.RuleDefault(Right.DRAIN.value, "rule:system_administrator", "Drain and resume workers"),
-    policy.RuleDefault(Right.READ_AUDIT.value, "rule:system_administrator", "Read the audit"),
-]
+    (Right.DRAIN.value, _SYSTEM, "Drain and resume workers"),
+    (Right.READ_AUDIT.value, _SYSTEM, "Read the audit"),
+)
+"""Name, check and description of each rule."""
 
 
 class Rights:
@@ -83,8 +80,7 @@ class Rights:
         if policy_file:
             self._enforcer = RereadFile(Path(policy_file), _enforcer, LOG.error).current
         else:
-            default = _enforcer(None)
-            self._enforcer = lambda: default
+            self._enforcer = cache(partial(_enforcer, None))
 
     def may(self, caller: Caller, action: Right, clusters: Collection[str] | None = None) -> bool:
         """Whether the caller may do it in each of these clusters; None or none: anywhere."""
@@ -102,13 +98,16 @@ class Rights:
 
 def _enforcer(policy_file: Path | None) -> policy.Enforcer:
     """The default rules, and the rules of the file. Raises ConfigError."""
+    # Most workers are never asked for what needs a right, and oslo.policy is slow to import.
+    from oslo_policy import policy
+
     conf = cfg.ConfigOpts()
     conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
     # A path without a file means: the default rules alone.
     path = str(policy_file or "/nonexistent")
     enforcer = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
     enforcer.suppress_deprecation_warnings = True
-    enforcer.register_defaults(_RULES)
+    enforcer.register_defaults([policy.RuleDefault(*rule) for rule in _RULES])
     try:
         enforcer.load_rules(force_reload=True)
         enforcer.check_rules(raise_on_violation=True)
