@@ -144,7 +144,7 @@ def test_a_release_by_another_worker(rewritten, found_out):
 
 def test_a_commit_that_ignores_guards(rewritten, found_out):
     rewritten("common", "holds = holds and", "holds = true or")
-    assert found_out("used or reserved", seed=27)
+    assert found_out("used or reserved", seed=40)
 
 
 def test_tokens_that_do_not_grow(rewritten, found_out):
@@ -176,7 +176,7 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
 
 @pytest.mark.parametrize(
     ("what", "fault", "seed"),
-    [("had no effect", None, 0), ("was never answered", Crash, 7)],
+    [("had no effect", None, 0), ("was never answered", Crash, 100)],
     ids=["", "and lost with its worker"],
 )
 def test_a_message_that_is_acknowledged_on_arrival(broken, found_out, what, fault, seed):
@@ -196,7 +196,7 @@ def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_
         self._settle(*work.tags)
 
     broken(DeliveryTracker, "give_back", give_back)
-    assert found_out("had no effect", seed=14)
+    assert found_out("had no effect", seed=108)
 
 
 def test_an_announcement_that_frees_a_reservation(broken, found_out):
@@ -217,7 +217,7 @@ def test_use_older_than_the_instance_that_absorbs_its_reservation(broken, found_
         return ended, [each for each in reserved if each not in ended]
 
     broken(reports, "settled", settled)
-    assert found_out("absorbed by use without it")
+    assert found_out("absorbed by use without it", seed=12)
 
 
 def test_a_report_that_lists_an_instance_absorbs_early(broken, found_out):
@@ -232,7 +232,7 @@ def test_use_that_is_counted_for_two_instances(broken, found_out):
 
 def test_a_confirmation_that_restores_an_ended_reservation(broken, found_out):
     broken(reservations, "guards", lambda *_: [])
-    assert found_out("for which there was no reservation", seed=44)
+    assert found_out("for which there was no reservation", seed=21)
 
 
 def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
@@ -242,12 +242,12 @@ def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
-    assert found_out("was reserved for it", has_several_clusters, seed=54)
+    assert found_out("was reserved for it", has_several_clusters, seed=27)
 
 
 def test_placement_intents_of_others_that_are_ignored(broken, found_out):
     broken(PlacementIntents, "by_others", lambda *_: {})
-    assert found_out("was reserved for it", has_several_clusters, seed=434)
+    assert found_out("was reserved for it", has_several_clusters, seed=92)
 
 
 def test_reservations_that_do_not_expire(rewritten, found_out):
@@ -257,7 +257,7 @@ def test_reservations_that_do_not_expire(rewritten, found_out):
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=31, **in_module("service.state.waiting_list"))
+    assert found_out("", slots=8, seed=53, **in_module("service.state.waiting_list"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
@@ -272,7 +272,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_several_clusters, **looks, seed=566, **slow)
+    assert found_out("", has_several_clusters, **looks, seed=451, **slow)
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
@@ -282,7 +282,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
     rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
-    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=767)
+    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=95)
 
 
 def test_waits_that_a_stop_does_not_end(broken, found_out):
@@ -329,7 +329,7 @@ def test_a_commit_that_does_not_recognise_its_repetition(rewritten, found_out):
 
 def test_a_report_that_ignores_reservations(rebuilt, found_out):
     rebuilt(HostReports, "_plan_instances", "guards += reservations.guards(replica, reserved)", "")
-    assert found_out("for which there was no reservation", seed=38)
+    assert found_out("for which there was no reservation", seed=20)
 
 
 def test_publishing_to_a_blocked_broker(broken, found_out):
