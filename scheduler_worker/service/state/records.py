@@ -173,7 +173,7 @@ _common = lru_cache(maxsize=16_384)(lambda value: value)
 _read_host = msgspec.json.Decoder(HostRecord).decode
 
 
-def read_host(value: bytes) -> HostRecord:
+def read_host(value: bytes | str) -> HostRecord:
     """A host. Equal facts are one object: a third less memory, and more with many traits."""
     record = _read_host(value)
     for name in _COMMON:
