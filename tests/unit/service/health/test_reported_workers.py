@@ -21,6 +21,7 @@ from scheduler_worker.remedies import DRAINED
 from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import LASTS_S, Presence
+from tests.support.interrupted import raising
 from tests.support.services import World
 
 FULL = WorkerReport(
@@ -33,11 +34,6 @@ FULL = WorkerReport(
     feed={"cell1": PartReport(lag_s=1.0)},
     lately=Lately(placed=3, durations=Spread({12: 3}), errors={"update_hosts: RequestError": 1}),
 )
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def facts(name: str = "a", **more) -> WorkerFacts:
@@ -82,20 +78,14 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
 
 
 def test_a_worker_whose_report_fails_is_known_all_the_same(world):
-    def broken() -> WorkerReport:
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        Presence(world.state, facts(), world.observed, broken).renew()
+        Presence(world.state, facts(), world.observed, raising(ZeroDivisionError())).renew()
     [found] = ReportedWorkers(world.state).read()
     assert (found.report, found.state) == (None, "no report")
 
 
 def test_an_outage_is_raised(world):
-    def away(*_):
-        raise StateUnavailable("away")
-
-    world.state.changes = away
+    world.state.changes = raising(StateUnavailable("away"))
     with pytest.raises(StateUnavailable):
         ReportedWorkers(world.state).read()
 

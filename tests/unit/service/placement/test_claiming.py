@@ -26,6 +26,7 @@ from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.waiters import complete
 from tests.support.claims import PLAIN, ROOM, held_on, scene
+from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
@@ -49,13 +50,6 @@ def test_instances_of_one_request_are_claimed_in_one_write():
     assert placement.writes == [["i1", "i2", "i3"]]
 
 
-def test_a_rebuild_check_claims_nothing():
-    world, placement = scene("a")
-    hints = {"_nova_check_type": ["rebuild"]}
-    world.ask("i1", scheduler_hints=hints, force_hosts=["a"])
-    assert placement.writes == []
-
-
 def test_a_request_without_an_owner_is_refused_before_it_is_decided():
     world, _ = scene("a")
     asked = request("i1", project_id="p")
@@ -75,15 +69,6 @@ def test_a_full_provider_is_read_again_and_the_request_decided_without_its_host(
     assert world.reserved() == {"b": ["i1"]}
     assert placement.read_again_of == [{"uuid-a"}]
     assert ("claimed", "full", 1) in world.observed.events
-
-
-def test_when_placement_refuses_every_host_there_is_no_valid_one():
-    world, placement = scene("a", "b")
-    placement.capacities |= {"uuid-a": {}, "uuid-b": {}}
-    with pytest.raises(NoValidHost, match="not enough hosts"):
-        world.ask("i1")
-    assert world.reserved() == {}
-    assert placement.held() == {}
 
 
 def test_what_is_refused_is_taken_back_though_a_report_wrote_the_reservation_anew():
@@ -170,22 +155,9 @@ def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypa
     assert placement.writes == [["i1"], ["i2"], ["i1"]]
 
 
-def test_what_is_taken_back_is_tried_until_no_other_writer_is_faster():
-    world, placement = scene("a")
-    decision = world.scheduler.select(request("i1"))
-    answers = iter([BUSY] * 3)
-    placement.before = lambda consumers: next(answers, None)
-    world.scheduler.take_back(decision)
-    eventually(lambda: placement.held() == {})
-
-
 def test_what_placement_does_not_understand_is_the_operators():
     world, placement = scene("a")
-
-    def refuse(consumers):
-        raise PlacementRefused("No such resource class CUSTOM_X.")
-
-    placement.before = refuse
+    placement.before = raising(PlacementRefused("No such resource class CUSTOM_X."))
     with pytest.raises(PlacementRefused, match="CUSTOM_X"):
         world.ask("i1")
     assert world.reserved() == {}
@@ -258,15 +230,6 @@ def test_of_several_instances_one_is_found_claimed_already():
     assert world.place("i1", "i2") == ["a", "a"]
     assert placement.providers() == {"i1": ["uuid-a"], "i2": ["uuid-a"]}
     assert placement.generation("i1") == 2
-
-
-def test_a_worker_that_stops_does_not_wait_for_a_write_under_way():
-    world, placement = scene("a")
-    placement.empty.add("i1")
-    world.scheduler.stop_waiting()
-    with pytest.raises(WorkerStops):
-        world.ask("i1")
-    assert world.reserved() == {}
 
 
 def test_a_consumer_that_changes_all_the_time_is_given_up():
@@ -424,18 +387,14 @@ def test_one_that_placement_does_not_understand_does_not_harm_the_others():
         if any(each.uuid == "i2" for each in consumers):
             raise PlacementRefused("No such resource class CUSTOM_X.")
 
-    instances = [f"i{number}" for number in range(4)]
-    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in "abcd"})
-    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=1)))
-    world.report(*[host(name) for name in "abcd"])
-    placement.before = pick
-    for uuid in instances:
-        if uuid == "i2":
-            with pytest.raises(PlacementRefused):
-                world.ask(uuid)
-        else:
-            world.ask(uuid)
-    assert set(placement.held()) == {"i0", "i1", "i3"}
+    answers, placement = all_at_once(
+        *"abcd",
+        instances=[f"i{number}" for number in range(4)],
+        settings=ClaimSettings(workers=1),
+        meanwhile=lambda placement: setattr(placement, "before", pick),
+    )
+    assert isinstance(answers["i2"], PlacementRefused)
+    assert set(placement.held()) == {"first", "i0", "i1", "i3"}
 
 
 # Away, late, stopping
@@ -472,14 +431,14 @@ def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
     assert outcome.claim_s == 18
 
 
-def test_a_worker_that_stops_does_not_wait_for_placement():
+@pytest.mark.parametrize("is_away", [True, False], ids=["away", "write under way"])
+def test_a_worker_that_stops_does_not_wait_for_placement(is_away):
     world, placement = scene("a")
     world.scheduler.stop_waiting()
-
-    def away(consumers):
-        raise PlacementUnavailable("connection refused")
-
-    placement.before = away
+    if is_away:
+        placement.before = raising(PlacementUnavailable("connection refused"))
+    else:
+        placement.empty.add("i1")
     with pytest.raises(WorkerStops):
         world.ask("i1")
     assert world.reserved() == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -20,10 +19,9 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, SelectorUse, WeightUse
 from scheduler_worker.policy_store import StoredPolicy, StoredUnit
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.administration import (
-    PolicyFields,
-)
+from scheduler_worker.service.policies.administration import PolicyFields
 from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
+from tests.support.interrupted import raising
 from tests.support.office import ANNA, BERT, Office
 
 
@@ -342,10 +340,7 @@ def test_a_policy_by_rpc_stays_in_a_cluster_that_was_never_attached(office):
 def test_what_the_state_did_not_get_is_said_and_put_in_force_later(office, monkeypatch):
     made = with_threshold(office)
 
-    def fail(*_: Any, **__: Any) -> None:
-        raise StateUnavailable("no connection")
-
-    monkeypatch.setattr(office.world.state, "write", fail)
+    monkeypatch.setattr(office.world.state, "write", raising(StateUnavailable("no connection")))
     with pytest.raises(StateUnavailable, match="is stored, and takes effect in cluster east"):
         office.desk.attachments.attach("east", ANNA, policy="packing")
     monkeypatch.undo()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,6 +12,7 @@ from scheduler_worker.errors import EditConflict, PolicyStoreUnavailable, StateU
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy
 from scheduler_worker.service.policies.reconciler import Reconciler
+from tests.support.interrupted import raising
 from tests.support.office import ANNA, Office
 from tests.support.patience import SOON_S
 from tests.support.services import host
@@ -97,15 +97,11 @@ def test_one_policy_that_cannot_be_compiled_does_not_stop_the_others(scene):
 def test_outages_are_said_once_and_waited_out(scene, monkeypatch):
     scene.store("east")
 
-    def fail_state(*_: Any, **__: Any) -> None:
-        raise StateUnavailable("no Redis")
-
-    def fail_store() -> None:
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(scene.office.world.state, "write", fail_state)
+    no_state = raising(StateUnavailable("no Redis"))
+    monkeypatch.setattr(scene.office.world.state, "write", no_state)
     assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
-    monkeypatch.setattr(scene.office.store, "attachments", fail_store)
+    no_store = raising(PolicyStoreUnavailable("no database"))
+    monkeypatch.setattr(scene.office.store, "attachments", no_store)
     assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
     assert scene.said == [
         "The policy of cluster east is not in force: no Redis",

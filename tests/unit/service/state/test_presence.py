@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence
+from tests.support.interrupted import raising
 from tests.support.services import World
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def worker(world: World, name: str, **facts) -> Presence:
@@ -39,14 +33,6 @@ def test_workers_are_known_while_they_renew(world):
     assert names(world) == ["b"]
 
 
-def test_a_worker_that_stops_is_forgotten_at_once(world):
-    first = worker(world, "a")
-    first.renew()
-    first.start()
-    first.stop()
-    assert names(world) == []
-
-
 def test_the_others_know_that_a_worker_is_drained(world):
     one = worker(world, "a")
     one.renew()
@@ -66,10 +52,7 @@ def test_one_that_never_started_removes_nothing(world):
 
 
 def test_an_outage_is_noted_and_the_next_time_is_tried(world):
-    def away(*_):
-        raise StateUnavailable("away")
-
     one = worker(world, "a")
-    world.state.changes = away
+    world.state.changes = raising(StateUnavailable("away"))
     assert one.renew() == RENEW_S
     assert ("state failed",) in world.observed.events
