@@ -121,14 +121,8 @@ def test_a_begun_migration_is_not_withdrawn_at_the_time_by_which_it_had_to_begin
     scenario.round(after_s=LIMITS.begin_within_s)
     assert scenario.target.withdrawn == []
     assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
-
-
-def test_one_that_begins_and_does_not_end_is_withdrawn_too(scenario):
-    first_asked(scenario)
-    scenario.target.known["v2"] = STARTED
-    scenario.round()
     scenario.round(after_s=LIMITS.end_within_s)
-    assert scenario.target.withdrawn == ["v2"]
+    assert scenario.target.withdrawn == ["v2"], "it has begun and did not end"
     assert scenario.observed.of(events.MIGRATIONS) == {("default", "overdue"): 1}
 
 
@@ -160,13 +154,6 @@ def test_a_vm_on_two_hosts_has_not_arrived(scenario):
     scenario.put("b", w1=40, v2={"cpu_percent": 60, "is_changing": True})
     scenario.round()
     assert scenario.observed.of(events.MIGRATIONS) == {}
-
-
-def test_the_target_may_know_how_far_a_migration_is(scenario):
-    first_asked(scenario)
-    scenario.target.known["v2"] = Progress(state="failed", why="it timed out")
-    scenario.round()
-    assert scenario.status()["waiting"]["v2"]["why"] == "it timed out"
 
 
 def test_late_and_repeated_answers_change_nothing(scenario):

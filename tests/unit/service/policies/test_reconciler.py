@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from msgspec import structs
 
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.errors import EditConflict, PolicyStoreUnavailable, StateUnavailable
+from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy
 from scheduler_worker.service.policies.reconciler import Reconciler
@@ -127,36 +126,3 @@ def test_it_compares_at_start_and_regularly(scene):
     running.stop()
     running._thread.join(SOON_S)
     assert not running._thread.is_alive()
-
-
-def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene):
-    """Two processes edit and put in force by turns; what is in force is always what is stored."""
-    made = scene.office.made()
-    scene.office.desk.attachments.attach("east", ANNA, policy="packing")
-    threads = []
-    for desk in (scene.office.desk, scene.office.another()):
-
-        def edit(desk=desk) -> None:
-            for number in range(20):
-                now = scene.office.store.policy(made.document.id)
-                text = f"{number}"
-                document = structs.replace(
-                    now.document, description=text, version=now.document.version + 1
-                )
-                try:
-                    scene.office.store.replace(
-                        structs.replace(now, document=document),
-                        expected_version=now.document.version,
-                        audit=ENTRY,
-                    )
-                except EditConflict:
-                    continue
-                desk.attachments.put_in_force("east")
-
-        threads.append(threading.Thread(target=edit, daemon=True))
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SOON_S)
-    stored = scene.office.store.policy(made.document.id)
-    assert scene.office.in_force.in_force("east") == stored.document

@@ -48,6 +48,12 @@ def interrupted(world: World, at: int, act: Callable[[], object], **how: Any) ->
     )
 
 
+def die_moving(world: World, at: int, report: dict[str, Any] = MOVED) -> None:
+    """A worker dies before one of the writes of a report that moves its host."""
+    with pytest.raises(Died):
+        interrupted(world, at, die).report(report)
+
+
 def homes(world: World) -> list[str]:
     """The clusters that have host a."""
     found = world.beside().hosts()
@@ -318,8 +324,7 @@ class TestInFlight:
             assert [each.key for each in looked].count(records.INSTANCES + "b") == count
 
     def test_what_ends_after_the_arrival_stays_ended(self, world: World) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 4, die).report(MOVED)
+        die_moving(world, 4)
         key = f"{records.RESERVATION}held@uuid-a"
         world.state.write("two", [Transaction([records.gone(key)])])
         world.clock.advance(ABANDONED_AFTER_S + 1)
@@ -329,8 +334,7 @@ class TestInFlight:
     def test_a_late_end_of_one_departure_does_not_end_the_next(self, world: World) -> None:
         def goes_on() -> None:
             world.beside().report(host("a", cluster="one"))
-            with pytest.raises(Died):
-                interrupted(world, 4, die).report(host("a", cluster="three"))
+            die_moving(world, 4, host("a", cluster="three"))
 
         interrupted(world, 4, goes_on).report(MOVED)
         check(world)
@@ -407,8 +411,7 @@ class TestRequests:
 
     def test_before_the_lock_while_its_mover_is_dead(self, room: World) -> None:
         def dies() -> None:
-            with pytest.raises(Died):
-                interrupted(room, 3, die).report(MOVED)
+            die_moving(room, 3)
 
         asking = self.late(room, dies, "acquire", "one")
         assert asking.place("held", request_id="req-held") == ["a"]
@@ -417,8 +420,7 @@ class TestRequests:
     def test_before_the_lock_when_it_was_not_reserved_yet(self, room: World) -> None:
         def placed_and_left_behind() -> None:
             assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
-            with pytest.raises(Died):
-                interrupted(room, 3, die).report(MOVED)
+            die_moving(room, 3)
 
         asking = self.late(room, placed_and_left_behind, "acquire", "one")
         assert asking.place("copy", request_id="req") == ["a"]
@@ -499,8 +501,7 @@ class TestLostTails:
     """A server that fails over forgets its last writes, and another one its own."""
 
     def test_a_departure_without_its_move_arrives_all_the_same(self, world: World) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 3, die).report(MOVED)
+        die_moving(world, 3)
         world.state._scopes.pop(SCOPE)
         world.clock.advance(ABANDONED_AFTER_S + 1)
         world.beside().report({"host": "b"})
@@ -510,8 +511,7 @@ class TestLostTails:
     def test_a_departure_that_came_back_after_its_arrival_is_dropped(
         self, world: World, on: str
     ) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 4, die).report(MOVED)
+        die_moving(world, 4)
         [left] = (
             each for each in world.state.changes("one", Seen()).entries if each.key == LEAVING
         )
