@@ -241,56 +241,42 @@ class TestDeadMover:
 class TestMeanwhile:
     """Another worker acts between two writes of a moving worker, which then continues."""
 
-    @pytest.mark.parametrize("cluster", ["one", "two", "three"])
-    def test_another_mover(self, world: World, at: int, after: bool, cluster: str) -> None:
+    @pytest.fixture
+    def move(self, world: World, at: int, after: bool) -> Callable[..., None]:
+        def move(act: Callable[[], object]) -> None:
+            interrupted(world, at, act, after=after).report(MOVED)
+
+        return move
+
+    @pytest.mark.parametrize("clusters", [["one"], ["two"], ["three"], ["three", "one"]])
+    def test_other_moves(self, world: World, move: Callable[..., None], clusters: Any) -> None:
         other = world.beside()
-        interrupted(
-            world, at, lambda: other.report(host("a", cluster=cluster)), after=after
-        ).report(MOVED)
+        move(lambda: [other.report(host("a", cluster=each)) for each in clusters])
         [found] = homes(world)
         check(world, found)
-        assert found in {cluster, "two"}
+        assert found in {*clusters, "two"}
 
-    def test_two_other_moves(self, world: World, at: int, after: bool) -> None:
-        other = world.beside()
-
-        def act() -> None:
-            other.report(host("a", cluster="three"))
-            other.report(host("a", cluster="one"))
-
-        interrupted(world, at, act, after=after).report(MOVED)
-        [found] = homes(world)
-        check(world, found)
-
-    def test_placing(self, world: World, at: int, after: bool) -> None:
+    def test_placing(self, world: World, move: Callable[..., None]) -> None:
         placed: list[str] = []
-        interrupted(world, at, lambda: placed.extend(fill(world.beside())), after=after).report(
-            MOVED
-        )
+        move(lambda: placed.extend(fill(world.beside())))
         placed += fill(world.beside(), "STUVWXYZ")
         assert placed == ["a"]
         assert len(world.reserved()["a"]) == 3
 
-    def test_reports_of_the_host_that_name_no_cluster(
-        self, world: World, at: int, after: bool
-    ) -> None:
+    def test_reports_that_name_no_cluster(self, world: World, move: Callable[..., None]) -> None:
         other = world.beside()
-        interrupted(world, at, lambda: other.report({"host": "a"}), after=after).report(MOVED)
+        move(lambda: other.report({"host": "a"}))
         check(world)
 
-    def test_releasing(self, world: World, at: int, after: bool) -> None:
-        given: list[int] = []
-        interrupted(
-            world, at, lambda: given.append(world.beside().inventory.release(["held"])), after=after
-        ).report(MOVED)
-        assert given == [1]
+    def test_releasing(self, world: World, move: Callable[..., None]) -> None:
+        released: list[int] = []
+        move(lambda: released.append(world.beside().inventory.release(["held"])))
+        assert released == [1]
         assert world.reserved() == {"a": ["confirmed"]}
 
-    def test_removing(self, world: World, at: int, after: bool) -> None:
+    def test_removing(self, world: World, move: Callable[..., None]) -> None:
         other = world.beside()
-        interrupted(
-            world, at, lambda: other.inventory.remove_hosts([("a", None)]), after=after
-        ).report(MOVED)
+        move(lambda: other.inventory.remove_hosts([("a", None)]))
         assert homes(world) in ([], ["two"]), "its report may come later than its removal"
         assert world.reserved() == {}
         assert unfinished(world) == []
@@ -417,19 +403,16 @@ class TestRequests:
         assert asking.place("held", request_id="req-held") == ["a"]
         assert "c" not in room.reserved()
 
-    def test_before_the_lock_when_it_was_not_reserved_yet(self, room: World) -> None:
-        def placed_and_left_behind() -> None:
-            assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
-            die_moving(room, 3)
-
-        asking = self.late(room, placed_and_left_behind, "acquire", "one")
-        assert asking.place("copy", request_id="req") == ["a"]
-        assert "c" not in room.reserved()
-
-    def test_before_the_lock_when_it_was_neither_reserved_nor_moving_yet(self, room: World) -> None:
+    @pytest.mark.parametrize("is_left_behind", [True, False])
+    def test_before_the_lock_when_it_was_not_reserved_yet(
+        self, room: World, is_left_behind: bool
+    ) -> None:
         def placed_and_moved() -> None:
             assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
-            room.beside().report(MOVED)
+            if is_left_behind:
+                die_moving(room, 3)
+            else:
+                room.beside().report(MOVED)
 
         asking = self.late(room, placed_and_moved, "acquire", "one")
         assert asking.place("copy", request_id="req") == ["a"]
@@ -465,22 +448,19 @@ class TestNewHosts:
 
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
     @pytest.mark.parametrize("at", range(WRITES))
-    def test_of_two_first_reports_one_wins(self, empty: World, at: int, after: bool) -> None:
-        other = empty.beside()
-        first = interrupted(empty, at, lambda: other.report(host("a", cluster="one")), after=after)
-        first.report(MOVED)
-        assert len(homes(empty)) == 1
-        assert unfinished(empty) == []
-        assert len(fill(empty)) == 4
-
-    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-    @pytest.mark.parametrize("at", range(WRITES))
-    def test_of_two_first_reports_of_a_node_under_two_uuids_one_wins(
-        self, empty: World, at: int, after: bool
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (MOVED, host("a", cluster="one")),
+            (host("a", cluster="one"), host("a", cluster="one", uuid="again")),
+        ],
+        ids=["two clusters", "two uuids"],
+    )
+    def test_of_two_first_reports_one_wins(
+        self, empty: World, at: int, after: bool, first: Any, second: Any
     ) -> None:
-        once, again = host("a", cluster="one"), host("a", cluster="one", uuid="again")
         other = empty.beside()
-        interrupted(empty, at, lambda: other.report(again), after=after).report(once)
+        interrupted(empty, at, lambda: other.report(second), after=after).report(first)
         assert len(homes(empty)) == 1
         assert unfinished(empty) == []
         assert len(fill(empty)) == 4
