@@ -164,7 +164,7 @@ def test_a_refusal_is_no_error(traced, result, code):
 def test_what_the_collector_does_not_take_is_counted(caplog, is_broken):
     collector = Collector(SpanExportResult.FAILURE)
     if is_broken:
-        collector.export = raising(OSError("away"))  # type: ignore[method-assign]
+        collector.export = raising(OSError("away"))
     traced = Traced(collector)
     traced.record(outcome(), outcome())
     assert traced.counts == {"dropped": 2}

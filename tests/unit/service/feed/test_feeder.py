@@ -377,7 +377,7 @@ def test_a_cell_that_is_down_keeps_its_hosts_and_others_go_on(world, source, fed
     assert fed._observer.of(events.FEED_FAILURES) == {"west": 7}
     source.down = set()
     look(fed, world=world, source=source)
-    assert out_of_service(records(world)["c"]) is None, "services are read again at once"
+    assert out_of_service(records(world)["c"]) is None
 
 
 def test_a_cell_that_cannot_be_read_does_not_keep_requests_waiting(world, source):
@@ -385,6 +385,15 @@ def test_a_cell_that_cannot_be_read_does_not_keep_requests_waiting(world, source
     fed = feeder(world, source)
     fed.run_due()
     assert fed.unready() is None
+
+
+def test_services_are_read_again_as_soon_as_a_cell_can_be(world, source, fed):
+    source.down = {OTHER_CELL}
+    look(fed, world=world, source=source)
+    source.down = set()
+    source.beat("c", disabled=True)
+    look(fed, world=world)
+    assert out_of_service(records(world)["c"]) == "its compute service is disabled"
 
 
 def test_a_cell_whose_mapping_is_disabled_takes_its_hosts_along(world, source, fed):

@@ -139,7 +139,7 @@ def test_a_rebuild_check_is_not_asked_about_and_claims_nothing():
     world, placement = scene("a")
     hints = {"_nova_check_type": ["rebuild"]}
     world.ask("i1", flavor=FLAVOR, scheduler_hints=hints, force_hosts=["a"])
-    assert placement.queries == placement.writes == []
+    assert (placement.queries, placement.writes) == ([], [])
 
 
 def test_a_full_pool_is_the_reason_of_every_host_that_needs_it():
