@@ -9,12 +9,9 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.cli.balance import text_of
-from scheduler_worker.errors import (
-    BusUnavailable,
-    MigrationRefused,
-)
+from scheduler_worker.errors import BusUnavailable, MigrationRefused
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.ledgers import Progress
+from scheduler_worker.model.ledgers import MigrationLimits, Progress
 from scheduler_worker.monitoring.health import call_in_thread
 from scheduler_worker.ports import Put, Transaction
 from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, even_load
@@ -63,6 +60,18 @@ def test_a_vm_under_way_and_its_hosts_are_left_alone(scenario):
         assert scenario.round() == [], "the only host with room takes part in the first"
     [under_way] = scenario.status()["under_way"]
     assert (under_way["vm"], under_way["destination"]) == ("v2", "b")
+
+
+def test_a_cluster_moves_so_many_at_a_time():
+    scenario = Scenario(limits=MigrationLimits(most=1, begin_within_s=10_000))
+    first_asked(scenario)
+    scenario.put("c", x1=330, x2=60)
+    for _ in range(3):
+        assert scenario.round() == []
+    considered = scenario.status()["last_round"]["considered"]
+    assert "1 migrations are under way" in considered[0]["outcome"]
+    report(scenario, Progress(state="failed", why="cancelled"))
+    assert scenario.round() != []
 
 
 def test_a_vm_that_must_not_move_is_never_asked_for(scenario):
@@ -212,18 +221,6 @@ def test_nothing_is_asked_for_once_it_is_off(scenario, monkeypatch):
 # Turns
 
 
-def test_one_worker_balances_a_cluster_and_another_takes_over(scenario):
-    other = scenario.another()
-    assert first_asked(scenario) == "v2"
-    assert scenario.round(other, after_s=INTERVAL_S) == [], "it is not its turn"
-    report(scenario, STARTED)
-    # The first worker is gone.
-    assert scenario.round(other, after_s=INTERVAL_S) == []
-    assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
-    report(scenario, Progress(state="failed", why="cancelled"))
-    assert scenario.round(other) == ["v3"], "it knows that the other one waits"
-
-
 def test_two_workers_at_once_ask_for_one_migration(scenario, monkeypatch):
     """A paused worker that still believes in its turn is held back by the ledger."""
     first_asked(scenario)
@@ -285,13 +282,6 @@ def test_records_of_a_newer_release_are_ignored(scenario):
     scenario.world.state.write("@balancing", [Transaction([Put("z:new", b"?")])])
     scenario.world.state.write("default", [Transaction([Put("b:new", b"?")])])
     assert first_asked(scenario) == "v2"
-
-
-def test_without_an_interval_there_is_no_balancing():
-    off = Scenario(interval_s=0).balancer
-    off.start()
-    assert not off.is_running
-    off.stop()
 
 
 def test_the_dump_has_turns_ledgers_and_last_rounds_without_a_lock(scenario):
