@@ -58,13 +58,21 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 
 def before_next(
-    patch: pytest.MonkeyPatch, owner: object, method: str, *acts: Callable[[], object]
+    patch: pytest.MonkeyPatch,
+    owner: object,
+    method: str,
+    *acts: Callable[[], object],
+    scope: str | None = None,
 ) -> None:
-    """Let each act happen just before one of the next calls of the owner's method."""
+    """Let each act happen just before one of the next calls of the owner's method.
+
+    With a ``scope``, before those calls whose first argument it is.
+    """
     call, coming = getattr(owner, method), iter(acts)
 
     def interrupted(*arguments: Any, **how: Any) -> Any:
-        next(coming, lambda: None)()
+        if scope is None or arguments[0] == scope:
+            next(coming, lambda: None)()
         return call(*arguments, **how)
 
     patch.setattr(owner, method, interrupted)

@@ -13,7 +13,14 @@ from scheduler_worker.monitoring.metrics import Metrics, why_no_host
 from scheduler_worker.observer import Outcome
 from tests.support.interrupted import raising
 
-LOAD = Load(running=3, backlog=2, waiting_for_pending=1, reservations={"east": 5, "west": 7})
+LOAD = Load(
+    running=3,
+    backlog=2,
+    waiting_for_pending=1,
+    reservations={"east": 5, "west": 7},
+    hosts={"east": HostCounts(up=2, down=1)},
+    feed={"east": FeedLoad(3.5, True, 7), "west": FeedLoad(None, False, 0)},
+)
 
 
 class Scraped(Metrics):
@@ -133,6 +140,12 @@ def test_gauges_are_read_at_each_scrape(metrics):
     assert metrics.value("backlog") == 2
     assert metrics.value("waiting_requests") == 1
     assert metrics.value("pending_reservations", cluster="west") == 7
+    assert metrics.value("hosts", cluster="east", state="down") == 1
+    assert metrics.value("hosts", cluster="west", state="down") is None
+    assert metrics.value("feed_lag_seconds", cell="east") == 3.5
+    assert metrics.value("feed_lag_seconds", cell="west") is None, "it was never read"
+    assert [metrics.value("feed_cell_up", cell=each) for each in ("east", "west")] == [1, 0]
+    assert metrics.value("feed_hosts", cell="east") == 7
 
 
 def test_gauges_that_cannot_be_read_leave_the_other_metrics(caplog):
@@ -168,19 +181,3 @@ def test_the_openmetrics_format_is_supported(metrics):
     content_type, text = metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
-
-
-def test_a_cell_that_was_never_read_has_no_lag():
-    metrics = Scraped(
-        lambda: Load(feed={"east": FeedLoad(3.5, True, 7), "west": FeedLoad(None, False, 0)})
-    )
-    assert metrics.value("feed_lag_seconds", cell="east") == 3.5
-    assert metrics.value("feed_lag_seconds", cell="west") is None
-    assert [metrics.value("feed_cell_up", cell=each) for each in ("east", "west")] == [1, 0]
-    assert metrics.value("feed_hosts", cell="east") == 7
-
-
-def test_hosts_are_gauges_by_cluster_and_state():
-    metrics = Scraped(lambda: Load(hosts={"east": HostCounts(up=2, down=1)}))
-    assert metrics.value("hosts", cluster="east", state="down") == 1
-    assert Scraped().value("hosts", cluster="east", state="down") is None

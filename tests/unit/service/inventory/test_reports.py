@@ -1,5 +1,7 @@
 """Reports, announcements, and ends of reservations."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -151,16 +153,13 @@ def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
 ):
     old = host("a", uuid="old", vcpus=1, updated_at=world.clock.time_s())
     new = host("a", uuid="new", vcpus=1, updated_at=world.clock.time_s() + 1)
-    other, write = world.beside(), world.state.write
+    other = world.beside()
 
-    def overtaken(scope, *arguments, **how):
-        if scope == "@moves":
-            monkeypatch.setattr(world.state, "write", write)
-            other.report(new if is_late else old)
-            other.place("i1")
-        return write(scope, *arguments, **how)
+    def report_and_place():
+        other.report(new if is_late else old)
+        other.place("i1")
 
-    monkeypatch.setattr(world.state, "write", overtaken)
+    before_next(monkeypatch, world.state, "write", report_and_place, scope="@moves")
     world.report(old if is_late else new)
     [only] = world.hosts()
     assert (only["uuid"], only["promised"]["instances"]) == ("new", ["i1"])
@@ -260,16 +259,12 @@ def test_a_cluster_that_becomes_known_while_others_are_read_has_its_own_time(wor
     """Another thread reads the names of the clusters while this report reads the clusters."""
     world.report(host("c"))
     other = world.beside()
-    read = world.state.changes
 
-    def late(scope, seen):
-        if scope == "default":
-            monkeypatch.setattr(world.state, "changes", read)
-            other.report(host("b", cluster="new"))
-            world.fleet.refresh_globals()
-        return read(scope, seen)
+    def report_and_read_names():
+        other.report(host("b", cluster="new"))
+        world.fleet.refresh_globals()
 
-    monkeypatch.setattr(world.state, "changes", late)
+    before_next(monkeypatch, world.state, "changes", report_and_read_names, scope="default")
     world.report(host("c", cluster="new", updated_at=world.clock.time_s()))
     assert [each["host"] for each in world.hosts("new")] == ["b", "c"]
 
@@ -345,14 +340,7 @@ def test_a_reservation_that_moves_to_a_cluster_already_read_is_found(
     world.place("i1")
     world.inventory.release(["i1"])
     world.place("i1")
-    read, other = world.state.changes, world.beside()
-
-    def late(scope, seen):
-        if scope == "two":
-            monkeypatch.setattr(world.state, "changes", read)
-            other.report(host("a", cluster="one"))
-        return read(scope, seen)
-
-    monkeypatch.setattr(world.state, "changes", late)
+    report = partial(world.beside().report, host("a", cluster="one"))
+    before_next(monkeypatch, world.state, "changes", report, scope="two")
     assert getattr(world.inventory, use_case)(["i1"]) == 1
     assert [each["state"] for each in world.reservations()] == states

@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -292,10 +293,19 @@ class Gate:
         self._open.set()
 
 
-def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **changes):
-    """Requests that wait behind another one's claim: what each was answered, and the model."""
+def all_at_once(
+    names: str,
+    number: int,
+    *,
+    batch: int = 50,
+    workers: int = 1,
+    capacities: dict[str, dict[str, int]] | None = None,
+    meanwhile: Callable[[PlacementModel], object] = lambda placement: None,
+) -> tuple[dict[str, Any], PlacementModel]:
+    """So many requests wait behind another one's claim: what each was answered, and the model."""
     placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
-    placement.capacities |= changes.get("capacities", {})
+    placement.capacities |= capacities or {}
+    settings = ClaimSettings(workers=workers, batch=batch)
     world = World(placement=PlacementPorts(placement, placement, settings))
     world.report(*[host(name) for name in names])
     gate = Gate(placement)
@@ -307,36 +317,30 @@ def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **ch
         except Exception as error:
             answers[uuid] = error
 
-    with Threads(1 + len(instances)) as threads:
+    with Threads(1 + number) as threads:
         threads.submit(ask, "first")
         assert gate.reached.wait(60)
-        for each in instances:
-            threads.submit(ask, each)
-        eventually(lambda: sum(map(len, world.reserved().values())) == 1 + len(instances))
+        for at in range(number):
+            threads.submit(ask, f"i{at}")
+        eventually(lambda: sum(map(len, world.reserved().values())) == 1 + number)
         pool = world.scheduler._claims._batcher
-        eventually(lambda: len(pool._jobs) == len(instances))
-        changes.get("meanwhile", lambda placement: None)(placement)
+        eventually(lambda: len(pool._jobs) == number)
+        meanwhile(placement)
         gate.open()
     return answers, placement
 
 
 def test_what_waits_is_written_together():
-    instances = [f"i{number}" for number in range(6)]
-    answers, placement = all_at_once(
-        *"abcd", instances=instances, settings=ClaimSettings(workers=1, batch=4)
-    )
+    answers, placement = all_at_once("abcd", 6, batch=4)
     assert [len(each) for each in placement.writes] == [1, 4, 2]
-    assert set(placement.held()) == {"first", *instances}
+    assert placement.held().keys() == answers.keys()
     assert all(isinstance(each, list) for each in answers.values())
 
 
 def test_claims_of_one_provider_are_not_written_beside_each_other():
-    instances = ["i1", "i2", "i3"]
-    answers, placement = all_at_once(
-        "a", instances=instances, settings=ClaimSettings(workers=4, batch=50)
-    )
-    assert [sorted(each) for each in placement.writes] == [["first"], instances]
-    assert set(placement.held()) == {"first", *answers}
+    answers, placement = all_at_once("a", 3, workers=4)
+    assert [sorted(each) for each in placement.writes] == [["first"], ["i0", "i1", "i2"]]
+    assert placement.held().keys() == answers.keys()
 
 
 def test_claims_of_different_providers_are_written_beside_each_other():
@@ -354,14 +358,9 @@ def test_claims_of_different_providers_are_written_beside_each_other():
 
 
 def test_a_refused_batch_is_divided_and_only_the_refused_one_goes_elsewhere():
-    instances = [f"i{number}" for number in range(6)]
-    answers, placement = all_at_once(
-        *"abcd",
-        instances=instances,
-        settings=ClaimSettings(workers=1, batch=50),
-        capacities={"uuid-c": {"VCPU": 1, "MEMORY_MB": 8192}},
-    )
-    assert set(placement.held()) == {"first", *instances}
+    small = {"uuid-c": {"VCPU": 1, "MEMORY_MB": 8192}}
+    answers, placement = all_at_once("abcd", 6, capacities=small)
+    assert placement.held().keys() == answers.keys()
     on_c = [uuid for uuid, providers in placement.providers().items() if providers == ["uuid-c"]]
     assert len(on_c) == 1
     for uuid, [chosen] in answers.items():
@@ -369,15 +368,10 @@ def test_a_refused_batch_is_divided_and_only_the_refused_one_goes_elsewhere():
 
 
 def test_those_that_were_written_with_a_provider_that_is_gone_name_generation_0():
-    instances = [f"i{number}" for number in range(4)]
-
-    _, placement = all_at_once(
-        *"abcd",
-        instances=instances,
-        settings=ClaimSettings(workers=1, batch=50),
-        meanwhile=lambda placement: placement.capacities.pop("uuid-c"),
+    answers, placement = all_at_once(
+        "abcd", 4, meanwhile=lambda placement: placement.capacities.pop("uuid-c")
     )
-    assert set(placement.held()) == {"first", *instances}
+    assert placement.held().keys() == answers.keys()
     assert not any("uuid-c" in providers for providers in placement.providers().values())
     assert placement.reads == 0
 
@@ -388,10 +382,7 @@ def test_one_that_placement_does_not_understand_does_not_harm_the_others():
             raise PlacementRefused("No such resource class CUSTOM_X.")
 
     answers, placement = all_at_once(
-        *"abcd",
-        instances=[f"i{number}" for number in range(4)],
-        settings=ClaimSettings(workers=1),
-        meanwhile=lambda placement: setattr(placement, "before", pick),
+        "abcd", 4, meanwhile=lambda placement: setattr(placement, "before", pick)
     )
     assert isinstance(answers["i2"], PlacementRefused)
     assert set(placement.held()) == {"first", "i0", "i1", "i3"}

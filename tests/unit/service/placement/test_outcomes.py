@@ -16,18 +16,8 @@ from tests.support.threads import Threads
 
 def test_a_placed_request_is_reported_once_in_full(world, monkeypatch):
     world.report(host("a"), host("b", vcpus=1))
-    acquire, commit = world.state.acquire, world.state.commit
-
-    def slow_acquire(scope, **how):
-        world.clock.advance(2)
-        return acquire(scope, **how)
-
-    def slow_commit(*arguments, **how):
-        world.clock.advance(3)
-        return commit(*arguments, **how)
-
-    monkeypatch.setattr(world.state, "acquire", slow_acquire)
-    monkeypatch.setattr(world.state, "commit", slow_commit)
+    before_next(monkeypatch, world.state, "acquire", partial(world.clock.advance, 2))
+    before_next(monkeypatch, world.state, "commit", partial(world.clock.advance, 3))
     world.ask("i1", "i2", vcpus=2, request_id="r1", global_request_id="g1", project_id="p1")
     [outcome] = world.observed.outcomes
     assert (outcome.request_id, outcome.result, outcome.cluster) == ("r1", "placed", "default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -21,7 +22,7 @@ from scheduler_worker.policy_store import StoredPolicy, StoredUnit
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.administration import PolicyFields
 from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
-from tests.support.interrupted import raising
+from tests.support.interrupted import before_next, raising
 from tests.support.office import ANNA, BERT, Office
 
 
@@ -223,25 +224,14 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(
     office, monkeypatch, expects_a_version
 ):
     made = office.made()
-    read = office.store.policy
-
-    def read_and_be_late(policy_id: str) -> StoredPolicy | None:
-        found = read(policy_id)
-        monkeypatch.undo()
-        office.another().update(policy_id, PolicyFields(description="first"), BERT)
-        return found
-
-    monkeypatch.setattr(office.store, "policy", read_and_be_late)
+    first, second = PolicyFields(description="first"), PolicyFields(name="second")
+    edit = partial(office.another().update, made.document.id, first, BERT)
+    before_next(monkeypatch, office.store, "replace", edit)
     if expects_a_version:
         with pytest.raises(EditConflict, match="bert"):
-            office.desk.update(
-                made.document.id,
-                PolicyFields(description="second"),
-                ANNA,
-                expected_version=made.document.version,
-            )
+            office.desk.update(made.document.id, second, ANNA, expected_version=1)
     else:
-        after = office.desk.update(made.document.id, PolicyFields(name="second"), ANNA)
+        after = office.desk.update(made.document.id, second, ANNA)
         assert (after.document.name, after.document.description) == ("second", "first")
 
 

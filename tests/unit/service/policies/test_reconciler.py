@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
+from msgspec import structs
 
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy
+from scheduler_worker.service.policies.administration import PolicyFields
 from scheduler_worker.service.policies.reconciler import Reconciler
-from tests.support.interrupted import raising
+from tests.support.interrupted import before_next, raising
 from tests.support.office import ANNA, Office
 from tests.support.patience import SOON_S
 from tests.support.services import host
@@ -126,3 +129,17 @@ def test_it_compares_at_start_and_regularly(scene):
     running.stop()
     running._thread.join(SOON_S)
     assert not running._thread.is_alive()
+
+
+def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene, monkeypatch):
+    """Another process edits and puts in force while this one puts an earlier edit in force."""
+    office = scene.office
+    made = office.made()
+    office.desk.attachments.attach("east", ANNA, policy="packing")
+    earlier = structs.replace(made.document, description="earlier", version=2)
+    stored = structs.replace(made, document=earlier)
+    office.store.replace(stored, expected_version=1, audit=ENTRY)
+    edit = partial(office.another().update, earlier.id, PolicyFields(description="newest"), ANNA)
+    before_next(monkeypatch, office.world.state, "write", edit)
+    office.desk.attachments.put_in_force("east")
+    assert office.in_force.in_force("east").description == "newest"

@@ -13,7 +13,7 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.ports import Guard, Put, Seen, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.moves import ABANDONED_AFTER_S, SCOPE
-from tests.support.interrupted import Died, Interrupted, die
+from tests.support.interrupted import Died, Interrupted, before_next, die
 from tests.support.services import World, host
 
 WRITES = 8
@@ -379,14 +379,7 @@ class TestRequests:
     def late(self, world: World, act: Callable[[], object], call: str, scope: str) -> World:
         """A worker; once, before it makes that call, something else happens."""
         asking = interrupted(world, -1, die)
-        original, late = getattr(asking.state, call), iter([act])
-
-        def called(where: str, *arguments: Any, **how: Any) -> Any:
-            if where == scope:
-                next(late, lambda: None)()
-            return original(where, *arguments, **how)
-
-        setattr(asking.state, call, called)
+        before_next(pytest.MonkeyPatch(), asking.state, call, act, scope=scope)
         return asking
 
     def test_before_the_lock(self, room: World) -> None:
