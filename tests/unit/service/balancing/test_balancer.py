@@ -165,6 +165,19 @@ def test_a_vm_on_two_hosts_has_not_arrived(scenario):
     assert scenario.observed.of(events.MIGRATIONS) == {}
 
 
+@pytest.mark.parametrize("is_reported", [True, False], ids=["reported", "asked"])
+def test_a_vm_whose_migration_failed_waits_and_it_is_said_why(scenario, is_reported):
+    first_asked(scenario)
+    failure = Progress(state="failed", why="it timed out")
+    if is_reported:
+        assert report(scenario, failure)
+    else:
+        scenario.target.known["v2"] = failure
+        scenario.round()
+    assert scenario.status()["waiting"]["v2"]["why"] == "it timed out"
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "failed"): 1}
+
+
 def test_late_and_repeated_answers_change_nothing(scenario):
     first_asked(scenario)
     assert report(scenario, DONE)

@@ -345,16 +345,6 @@ def test_a_look_reads_hosts_that_instances_left_whose_allocations_were_still_the
     assert reading.unused("a") == 8
 
 
-def test_a_look_at_a_full_cloud_reads_no_host():
-    reading = Reading("a", "b")
-    for name in "ab":
-        reading.placement.allocate(name, f"i-{name}", 8)
-    reading.run()
-    before = reading.placement.read.copy()
-    reading.feed.look([QUERY])
-    assert set(reading.placement.read - before) == {SUMS}
-
-
 def test_a_worker_without_the_turn_looks_at_nothing(reading):
     reading.is_leader = False
     before = reading.placement.read.copy()
