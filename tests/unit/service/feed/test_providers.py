@@ -19,9 +19,9 @@ from tests.support.provider_feeds import Reading
 @pytest.fixture
 def reading() -> Reading:
     """Two hosts that are read."""
-    found = Reading("a", "b")
-    found.run()
-    return found
+    reading = Reading("a", "b")
+    reading.run()
+    return reading
 
 
 def test_the_start_asks_for_all_hosts_at_once():
