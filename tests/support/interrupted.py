@@ -1,9 +1,14 @@
-"""A state whose writes a test interrupts: another worker acts just then, or the worker dies."""
+"""Calls that a test interrupts: another worker acts just then, one dies, or the store fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import pytest
+
+from tests.support.services import World
 
 
 class Died(Exception):
@@ -41,3 +46,40 @@ class Interrupted:
 
 def die() -> None:
     raise Died
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that raises the error, whatever its arguments."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return call
+
+
+def before_next(
+    patch: pytest.MonkeyPatch,
+    owner: object,
+    method: str,
+    *acts: Callable[[], object],
+    scope: str | None = None,
+) -> None:
+    """Let each act happen just before one of the next calls of the owner's method.
+
+    With a ``scope``, before those calls whose first argument it is.
+    """
+    call, coming = getattr(owner, method), iter(acts)
+
+    def interrupted(*arguments: Any, **how: Any) -> Any:
+        if scope is None or arguments[0] == scope:
+            next(coming, lambda: None)()
+        return call(*arguments, **how)
+
+    patch.setattr(owner, method, interrupted)
+
+
+def overtake(patch: pytest.MonkeyPatch, world: World, *reports: dict[str, Any]) -> None:
+    """Let another worker store each report just before one of the next commits."""
+    other = world.beside()
+    acts = [partial(other.report, each) for each in reports]
+    before_next(patch, world.state, "commit", *acts)

@@ -47,6 +47,7 @@ from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from tests.support.clock import ManualClock
 from tests.support.observers import Recorder
+from tests.support.patience import eventually
 from tests.support.tuning import FakePolicySource
 
 Answer = TypeVar("Answer")
@@ -186,6 +187,11 @@ class World:
     def place(self, *uuids: str, **spec: Any) -> list[str]:
         """The host of each instance."""
         return [some[0].service_host for some in self.ask(*uuids, **spec).selections]
+
+    def await_queued(self, number: int = 1, cluster: str = "default") -> None:
+        """Until so many requests are in the cluster's queue."""
+        described = self.scheduler.describe
+        eventually(lambda: described(cluster)["in_line"] >= number)  # type: ignore[operator]
 
     def hosts(self, cluster: str | None = None) -> list[dict[str, Any]]:
         """Records by uuid, with instances, names of aggregates, and what is promised."""

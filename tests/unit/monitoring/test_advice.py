@@ -7,6 +7,7 @@ import pytest
 
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.monitoring.advice import Advice
+from tests.support.interrupted import raising
 
 EVICTS = "Redis at r:6379 may evict reservations"
 
@@ -33,11 +34,8 @@ def test_each_warning_is_logged_once_while_it_applies(logged):
 
 
 def test_a_start_with_an_unreachable_state_fails(logged):
-    def check():
-        raise StateUnavailable("away")
-
     with pytest.raises(StateUnavailable):
-        Advice(check).start()
+        Advice(raising(StateUnavailable("away"))).start()
 
 
 def test_checks_continue_after_an_outage(logged):

@@ -6,6 +6,7 @@ import threading
 from scheduler_worker import conf
 from scheduler_worker.monitoring import dump
 from scheduler_worker.rpc.transport import register_opts
+from tests.support.interrupted import raising
 
 
 def options(*arguments):
@@ -50,10 +51,7 @@ def test_secret_options_are_masked():
 
 
 def test_a_failing_description_leaves_the_other_sections():
-    def broken():
-        raise RuntimeError("password=hush")
-
-    found = list(dump.lines(broken, options()))
+    found = list(dump.lines(raising(RuntimeError("password=hush")), options()))
     assert found[-1] == "not available: RuntimeError('password=***')"
     assert "== Settings ==" in found
 

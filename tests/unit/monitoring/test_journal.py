@@ -2,7 +2,9 @@
 
 import io
 import logging
+import re
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -201,3 +203,13 @@ def test_a_failing_handler_does_not_end_the_journal(stream, monkeypatch):
     written.record(OUTCOME)
     written.stop()
     assert single.texts[-1].startswith("request_id=")
+
+
+def test_every_field_of_the_journal_line_is_documented():
+    document = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
+    table = document.partition("| field | meaning |")[2].partition("\n\n")[0]
+    firsts = [row[: row.find("|", 2)] for row in table.splitlines()]
+    named = [name for first in firsts for name in re.findall(r"`(\w+)`", first)]
+    assert sorted(named) == sorted(journal.FIELDS)
+    example = document.partition("    request_id=")[2].partition("\n\n")[0]
+    assert re.findall(r"(\w+)=", f"request_id={example}") == list(journal.FIELDS)

@@ -122,35 +122,32 @@ def test_a_text_is_not_cut_inside_of_a_url():
     assert cut("x" * 50, 40).startswith("x" * 40)
 
 
-def test_all_handlers_are_wrapped_once():
+@pytest.fixture
+def protected():
+    """All handlers are wrapped; afterwards they are as before."""
+    hook = threading.excepthook
+    before = {each: each.formatter for each in logging.getLogger().handlers}
+    protect(MAX)
+    yield
+    threading.excepthook = hook
+    for each, formatter in before.items():
+        each.setFormatter(formatter)
+
+
+def test_all_handlers_are_wrapped_once(protected):
     handler = logging.StreamHandler(io.StringIO())
     logger = logging.getLogger("tests.some.library")
     logger.addHandler(handler)
-    before = {each: each.formatter for each in logging.getLogger().handlers}
-    hook = threading.excepthook
-    try:
-        protect(MAX)
-        protect(MAX)
-        assert isinstance(handler.formatter, SafeFormatter)
-        assert not isinstance(handler.formatter._inner, SafeFormatter)
-    finally:
-        logger.removeHandler(handler)
-        for each, formatter in before.items():
-            each.setFormatter(formatter)
-        threading.excepthook = hook
+    protect(MAX)
+    protect(MAX)
+    logger.removeHandler(handler)
+    assert isinstance(handler.formatter, SafeFormatter)
+    assert not isinstance(handler.formatter._inner, SafeFormatter)
 
 
-def test_an_exception_that_ends_a_thread_is_logged(caplog):
-    hook = threading.excepthook
-    before = {each: each.formatter for each in logging.getLogger().handlers}
-    try:
-        protect(MAX)
-        thread = threading.Thread(target=lambda: 1 / 0, name="unlucky", daemon=True)
-        thread.start()
-        thread.join()
-    finally:
-        threading.excepthook = hook
-        for each, formatter in before.items():
-            each.setFormatter(formatter)
+def test_an_exception_that_ends_a_thread_is_logged(protected, caplog):
+    thread = threading.Thread(target=lambda: 1 / 0, name="unlucky", daemon=True)
+    thread.start()
+    thread.join()
     assert "The thread unlucky ended" in caplog.text
     assert "ZeroDivisionError" in caplog.text

@@ -81,12 +81,15 @@ def test_locks_are_timed_by_cluster(recent):
     assert found["west"].hold.total == 0
 
 
-def test_calls_that_end_in_errors_are_named_and_refusals_are_not_errors(recent):
+def test_errors_and_troubles_are_named_and_what_went_well_is_not(recent):
     recent.count(REQUESTS, "select_destinations", "ok")
     recent.count(REQUESTS, "select_destinations", "NoValidHost")
     recent.count(REQUESTS, "update_hosts", "RequestError")
     recent.count(REQUESTS, "update_hosts", "RequestError")
-    assert recent.lately().errors == {"update_hosts: RequestError": 2}
+    recent.count(UNIT_CALLS, "unit", "ok")
+    recent.count(DECISION_RECORDS, "written", by=9)
+    recent.bus_lost()
+    assert recent.lately().errors == {"update_hosts: RequestError": 2, BUS_LOST.text: 1}
 
 
 TROUBLES = [
@@ -104,17 +107,6 @@ def test_troubles_are_counted_and_the_metrics_still_are(recent, event, label, tr
     recent.count(event, *[label for _ in event.labels], by=2)
     assert recent.lately().errors == {trouble.text: 2}
     assert recent.exposition()[1] != before
-
-
-def test_a_lost_connection_is_a_trouble(recent):
-    recent.bus_lost()
-    assert recent.lately().errors == {BUS_LOST.text: 1}
-
-
-def test_what_went_well_is_no_trouble(recent):
-    recent.count(UNIT_CALLS, "unit", "ok")
-    recent.count(DECISION_RECORDS, "written", by=9)
-    assert recent.lately().errors == {}
 
 
 def test_different_events_are_bounded(clock):

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from scheduler_worker import events
-from scheduler_worker.errors import BusUnavailable, NoValidHost, PowerRefused, StaleFencingToken
+from scheduler_worker.errors import (
+    BusUnavailable,
+    NoValidHost,
+    PowerRefused,
+    StaleFencingToken,
+    Undeliverable,
+)
 from scheduler_worker.model.ledgers import Progress
+from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.placement.lease import Lease
 from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, busy_host
+from tests.support.interrupted import before_next
 from tests.support.services import request
 
 MANAGED = {"is_managed": True}
@@ -137,6 +147,9 @@ def test_a_host_that_was_refused_waits_and_the_next_one_is_tried(sleepers):
     assert sleepers.step() == [("c", "maintenance")]
     waiting = sleepers.status()["power_waiting"]["b"]
     assert waiting["why"] == "it has a disk that is being copied"
+    sleepers.obey()
+    assert not sleepers.answer("failed", "late")
+    assert "c" not in sleepers.status()["power_waiting"]
     assert sleepers.observed.of(events.POWER_ACTIONS)["default", "maintenance", "refused"] == 1
 
 
@@ -153,14 +166,6 @@ def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(sleepers):
     assert sleepers.step() == []
     assert sleepers.step() == [("c", "maintenance")]
     assert sleepers.observed.of(events.POWER_ACTIONS)["default", "maintenance", "overdue"] == 1
-
-
-def test_late_and_repeated_answers_change_nothing(sleepers):
-    sleepers.step()
-    sleepers.obey()
-    assert not sleepers.answer("done")
-    assert not sleepers.answer("failed", "late")
-    assert sleepers.status()["power_waiting"] == {}
 
 
 def test_an_action_that_a_person_took_over_is_no_failure(sleepers):
@@ -191,53 +196,42 @@ def test_a_balance_that_is_off_switches_nothing(sleepers):
     assert sleepers.step() == []
 
 
-def test_a_policy_that_came_in_between_keeps_an_action_from_being_asked_for(sleepers, monkeypatch):
-    actions = sleepers.balancer._rounds_of("default")._power
-    known = actions.why_needed
-
-    def meanwhile(host: str) -> str | None:
-        sleepers.attach(POLICY | {"version": 2})
-        return known(host)
-
-    monkeypatch.setattr(actions, "why_needed", meanwhile)
-    assert sleepers.step() == []
-    assert sleepers.considered[0]["outcome"] == "the cluster has changed meanwhile"
-
-
 # No VM on a host that goes to sleep
 
 
-def reserved_meanwhile(sleepers: Sleepers, monkeypatch: Any, then: Any) -> None:
-    """Let something happen between the plan and the write."""
+@pytest.mark.parametrize(
+    ("act", "outcome", "asked"),
+    [
+        (
+            lambda sleepers: sleepers.beside().place("new", only_hosts=["b"]),
+            "new is on it, or on its way",
+            [("c", "maintenance")],
+        ),
+        (
+            lambda sleepers: sleepers.beside().report(busy_host("b", surprise=10)),
+            "surprise is on it, or on its way",
+            [("c", "maintenance")],
+        ),
+        (
+            lambda sleepers: sleepers.report_power("b", "down"),
+            "it is in another state meanwhile",
+            [("c", "maintenance")],
+        ),
+        (
+            lambda sleepers: sleepers.attach(POLICY | {"version": 2}),
+            "the cluster has changed meanwhile",
+            [],
+        ),
+    ],
+    ids=["placed", "reported", "asleep", "policy"],
+)
+def test_what_happens_between_the_plan_and_the_write_keeps_a_host_up(
+    sleepers, monkeypatch, act, outcome, asked
+):
     actions = sleepers.balancer._rounds_of("default")._power
-
-    def meanwhile(host: str) -> None:
-        monkeypatch.undo()
-        then()
-
-    monkeypatch.setattr(actions, "why_needed", meanwhile)
-
-
-def test_a_vm_that_was_placed_meanwhile_keeps_its_host_up(sleepers, monkeypatch):
-    other = sleepers.beside()
-    reserved_meanwhile(sleepers, monkeypatch, lambda: other.place("new", only_hosts=["b"]))
-    assert sleepers.step() == [("c", "maintenance")]
-    assert sleepers.considered[0]["outcome"] == "new is on it, or on its way"
-
-
-def test_a_vm_that_was_reported_meanwhile_keeps_its_host_up(sleepers, monkeypatch):
-    def then() -> None:
-        sleepers.beside().report(busy_host("b", surprise=10))
-
-    reserved_meanwhile(sleepers, monkeypatch, then)
-    assert sleepers.step() == [("c", "maintenance")]
-    assert sleepers.considered[0]["outcome"] == "surprise is on it, or on its way"
-
-
-def test_a_host_that_a_person_put_to_sleep_meanwhile_is_left_alone(sleepers, monkeypatch):
-    reserved_meanwhile(sleepers, monkeypatch, lambda: sleepers.report_power("b", "down"))
-    sleepers.step()
-    assert sleepers.considered[0]["outcome"] == "it is in another state meanwhile"
+    before_next(monkeypatch, actions, "why_needed", lambda: act(sleepers))
+    assert sleepers.step() == asked
+    assert sleepers.considered[0]["outcome"] == outcome
 
 
 def test_a_host_on_its_way_takes_no_vm_not_even_a_forced_one(sleepers):
@@ -313,14 +307,14 @@ def test_the_only_other_host_of_a_vm_is_not_switched_off(sleepers):
     assert sleepers.step() == [("c", "down")]
 
 
-def test_a_vm_that_cannot_move_needs_no_other_host(sleepers):
-    with_large(sleepers, migratable=False)
-    assert sleepers.step() == [("b", "maintenance")]
-
-
-def test_a_vm_that_fits_nowhere_does_not_keep_hosts_up(sleepers):
-    with_large(sleepers)
-    del sleepers.memory_mb["b"]
+@pytest.mark.parametrize(
+    ("vm", "memory_mb"),
+    [({"migratable": False}, 200_000), ({}, 65536)],
+    ids=["cannot move", "fits nowhere"],
+)
+def test_a_vm_that_could_not_go_to_a_host_does_not_keep_it_up(sleepers, vm, memory_mb):
+    with_large(sleepers, **vm)
+    sleepers.memory_mb["b"] = memory_mb
     sleepers.put("b")
     assert sleepers.step() == [("b", "maintenance")]
 
@@ -382,3 +376,67 @@ def test_a_silent_host_gives_no_room(sleepers):
     sleepers.world.clock.advance(10 * INTERVAL_S)
     sleepers.step()
     assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
+
+
+# Two threads
+
+
+def race() -> tuple[list[str], bool]:
+    """The hosts of VMs that another worker placed on b meanwhile; whether b is put to sleep."""
+    sleepers = Sleepers()
+    other = sleepers.beside()
+    begin = threading.Barrier(2)
+    placed: list[str] = []
+
+    def place() -> None:
+        begin.wait()
+        with contextlib.suppress(NoValidHost):
+            for number in range(5):
+                placed.extend(other.place(f"vm-{number}", only_hosts=["b"], memory_mb=1))
+
+    placing = threading.Thread(target=place, daemon=True)
+    placing.start()
+    begin.wait()
+    asked = sleepers.step()
+    placing.join()
+    return placed, ("b", "maintenance") in asked
+
+
+def test_a_host_gets_vms_or_is_put_to_sleep_and_never_both():
+    for _ in range(20):
+        placed, sleeps = race()
+        assert bool(placed) != sleeps
+
+
+# Casts to agents
+
+
+class NotingPublisher:
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.failure = failure
+
+    def cast(self, **message: Any) -> None:
+        self.sent.append(message)
+        if self.failure is not None:
+            raise self.failure
+
+
+def test_a_power_action_is_cast_with_all_that_an_agent_needs(sleepers):
+    sleepers.step()
+    [asked] = sleepers.power.asked
+    publisher = NotingPublisher()
+    AgentTarget(publisher, "agents").set_power("east", asked)
+    arguments = {
+        "action": asked.id,
+        "cluster": "east",
+        "host": "b",
+        "to": "maintenance",
+        "reason": "3 empty hosts are up, 1 are wanted",
+        "policy": "save@1",
+        "begin_by_s": asked.asked_at_s + LIMITS.begin_within_s,
+    }
+    message = {"topic": "agents", "method": "set_host_power", "arguments": arguments}
+    assert publisher.sent == [message]
+    with pytest.raises(PowerRefused, match="no queue"):
+        AgentTarget(NotingPublisher(Undeliverable("no queue")), "agents").set_power("east", asked)

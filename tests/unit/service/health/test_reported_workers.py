@@ -20,7 +20,8 @@ from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.remedies import DRAINED
 from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import LASTS_S, Presence
+from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence
+from tests.support.interrupted import raising
 from tests.support.services import World
 
 FULL = WorkerReport(
@@ -33,11 +34,6 @@ FULL = WorkerReport(
     feed={"cell1": PartReport(lag_s=1.0)},
     lately=Lately(placed=3, durations=Spread({12: 3}), errors={"update_hosts: RequestError": 1}),
 )
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def facts(name: str = "a", **more) -> WorkerFacts:
@@ -68,13 +64,16 @@ def test_a_report_is_read_whole_with_its_age(world):
 
 def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
     first, second = worker(world, "a"), worker(world, "b")
-    first.renew()
+    assert first.renew() == RENEW_S
     world.clock.advance(LASTS_S - 1)
     second.renew()
     reader = ReportedWorkers(world.state)
     assert [each.name for each in reader.read()] == ["a", "b"]
+    assert presence.workers(world.state) == [facts("a"), facts("b")]
     world.clock.advance(2)
     assert [each.name for each in reader.read()] == ["b"]
+    worker(world, "b").stop()
+    assert [each.name for each in reader.read()] == ["b"], "the one that stopped never started"
     second.start()
     second.stop()
     assert reader.read() == []
@@ -82,20 +81,25 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
 
 
 def test_a_worker_whose_report_fails_is_known_all_the_same(world):
-    def broken() -> WorkerReport:
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        Presence(world.state, facts(), world.observed, broken).renew()
+        Presence(world.state, facts(), world.observed, raising(ZeroDivisionError())).renew()
     [found] = ReportedWorkers(world.state).read()
     assert (found.report, found.state) == (None, "no report")
 
 
-def test_an_outage_is_raised(world):
-    def away(*_):
-        raise StateUnavailable("away")
+def test_the_others_know_that_a_worker_is_drained(world):
+    one = worker(world)
+    for is_drained in (True, False):
+        one.set_drained(is_drained)
+        one.renew()
+        assert presence.workers(world.state) == [facts(is_drained=is_drained)] == [one.facts]
 
-    world.state.changes = away
+
+def test_an_outage_is_noted_by_who_reports_and_raised_to_who_reads(world):
+    one = worker(world)
+    world.state.changes = raising(StateUnavailable("away"))
+    assert one.renew() == RENEW_S
+    assert ("state failed",) in world.observed.events
     with pytest.raises(StateUnavailable):
         ReportedWorkers(world.state).read()
 

@@ -107,30 +107,24 @@ def test_growth_is_counted_from_the_lowest_use_since(world):
     assert reserved(world) == []
 
 
-def test_a_deletion_does_not_hide_the_growth(world):
+@pytest.mark.parametrize(
+    "announced",
+    [
+        lambda inventory: None,
+        lambda inventory: inventory.delete_instance("a", "gone"),
+        lambda inventory: inventory.update_instances(
+            "a", {"gone": {"uuid": "gone", "vm_state": "active"}}
+        ),
+    ],
+    ids=["nothing", "deletion", "facts"],
+)
+def test_a_deletion_does_not_hide_the_growth(world, announced):
     world.place("gone")
     report(world, "gone", **use(1))
     world.place("i1")
+    announced(world.inventory)
     report(world, "i1", **use(1))
     assert reserved(world) == [], "what takes the place of another is in the use as well"
-
-
-def test_a_deletion_that_is_announced_does_not_hide_the_growth_either(world):
-    world.place("gone")
-    report(world, "gone", **use(1))
-    world.place("i1")
-    world.inventory.delete_instance("a", "gone")
-    report(world, "i1", **use(1))
-    assert reserved(world) == []
-
-
-def test_facts_that_are_announced_later_do_not_make_the_size_forgotten(world):
-    world.place("gone")
-    report(world, "gone", **use(1))
-    world.inventory.update_instances("a", {"gone": {"uuid": "gone", "vm_state": "active"}})
-    world.place("i1")
-    report(world, "i1", **use(1))
-    assert reserved(world) == []
 
 
 def test_a_deletion_does_not_make_a_listed_instance_used(world):
@@ -184,6 +178,9 @@ def test_an_announced_instance_is_absorbed_by_use_measured_later_whatever_it_is(
     world.inventory.update_instances("a", {"i1": {"uuid": "i1"}})
     report(world, "i1", **use(3), updated_at=world.clock.time_s() - 1)
     assert reserved(world) == ["i1"], "measured before the announcement"
+    world.clock.advance(1)
+    world.report({"host": "a"})
+    assert reserved(world) == ["i1"], "a heartbeat reports no use"
     report(world, "i1", **use(3), updated_at=world.clock.time_s())
     assert reserved(world) == []
 

@@ -1,18 +1,17 @@
 """Reports, announcements, and ends of reservations."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.host_records import UP, HostPower
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
+from tests.support.interrupted import before_next
 from tests.support.services import World, host
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def test_a_report_makes_a_host_and_its_cluster(world):
@@ -72,13 +71,6 @@ def test_clusters_can_be_a_closed_list(world):
         world.report(host("b", cluster="two"))
 
 
-def test_an_older_report_is_ignored(world):
-    now = world.clock.time_s()
-    world.report(host("a", updated_at=now, vcpus_used=2))
-    world.report({"host": "a", "updated_at": now - 5, "vcpus_used": 4})
-    assert world.hosts()[0]["vcpus_used"] == 2
-
-
 def test_two_reports_of_a_host_in_one_message_are_taken_in_order(world):
     world.report(host("a", vcpus_used=1, stats={"x": 1}), host("a", vcpus_used=2))
     [shown] = world.hosts()
@@ -88,15 +80,6 @@ def test_two_reports_of_a_host_in_one_message_are_taken_in_order(world):
     )
     [shown] = world.hosts()
     assert (shown["vcpus_used"], shown["host_ip"]) == (4, "192.0.2.1")
-
-
-def test_a_silent_host_is_down_until_it_reports(world):
-    world.report(host("a"))
-    world.clock.advance(61)
-    with pytest.raises(NoValidHost):
-        world.place("i1")
-    world.report({"host": "a"})
-    assert world.place("i1") == ["a"]
 
 
 def test_a_report_of_use_that_lists_the_instance_absorbs_its_reservation(world):
@@ -109,21 +92,6 @@ def test_a_report_of_use_that_lists_the_instance_absorbs_its_reservation(world):
     world.report({"host": "a", "vcpus_used": 1, "instances": [{"uuid": "i1"}]})
     assert world.reserved() == {}
     assert world.fleet.cluster("default").table.state(0).vcpus_used == 1
-
-
-def test_an_announcement_frees_nothing_until_use_is_reported(world):
-    world.report(host("a"))
-    world.place("i1")
-    world.inventory.update_instances("a", {"i1": {"uuid": "i1"}})
-    assert world.reserved() == {"a": ["i1"]}
-    before_announcement = world.clock.time_s() - 1
-    world.report({"host": "a", "vcpus_used": 0, "updated_at": before_announcement})
-    assert world.reserved() == {"a": ["i1"]}, "made before the announcement"
-    world.clock.advance(1)
-    world.report({"host": "a"})
-    assert world.reserved() == {"a": ["i1"]}, "a heartbeat reports no use"
-    world.report({"host": "a", "vcpus_used": 1})
-    assert world.reserved() == {}
 
 
 def test_confirmed_reservations_last_until_the_use_is_reported(world):
@@ -170,17 +138,6 @@ def test_removal_of_a_host_ends_its_remembered_answers(world):
     assert world.reserved() == {"a": ["i1"]}, "what was on the host went with it"
 
 
-def test_a_host_may_change_its_cluster(world):
-    world.report(host("a", cluster="one"))
-    world.place("i1")
-    world.report({"host": "a", "uuid": "uuid-a", "vcpus": 4, "memory_mb": 8192, "local_gb": 100,
-                  "cluster": "two"})  # fmt: skip
-    assert world.hosts("one") == []
-    [moved] = world.hosts("two")
-    assert moved["promised"]["instances"] == ["i1"]
-    assert world.reservations("one") == []
-
-
 def test_a_recreated_node_replaces_the_old_one(world):
     world.report(host("a"))
     world.place("i1")
@@ -196,16 +153,13 @@ def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
 ):
     old = host("a", uuid="old", vcpus=1, updated_at=world.clock.time_s())
     new = host("a", uuid="new", vcpus=1, updated_at=world.clock.time_s() + 1)
-    other, write = world.beside(), world.state.write
+    other = world.beside()
 
-    def overtaken(scope, *arguments, **how):
-        if scope == "@moves":
-            monkeypatch.setattr(world.state, "write", write)
-            other.report(new if is_late else old)
-            other.place("i1")
-        return write(scope, *arguments, **how)
+    def report_and_place():
+        other.report(new if is_late else old)
+        other.place("i1")
 
-    monkeypatch.setattr(world.state, "write", overtaken)
+    before_next(monkeypatch, world.state, "write", report_and_place, scope="@moves")
     world.report(old if is_late else new)
     [only] = world.hosts()
     assert (only["uuid"], only["promised"]["instances"]) == ("new", ["i1"])
@@ -216,14 +170,8 @@ def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
 def test_a_reservation_made_while_the_node_is_recreated_counts_on_it(world, monkeypatch):
     """Even if the worker that stored the report dies before it carries the reservation over."""
     world.report(host("a", vcpus=1))
-    other, write = world.beside(), world.state.write
-
-    def overtaken(*arguments, **how):
-        monkeypatch.setattr(world.state, "write", write)
-        other.place("i1")
-        return write(*arguments, **how)
-
-    monkeypatch.setattr(world.state, "write", overtaken)
+    other = world.beside()
+    before_next(monkeypatch, world.state, "write", lambda: other.place("i1"))
     monkeypatch.setattr(HostReports, "_follow", lambda *_: None)
     world.report(host("a", vcpus=1, uuid="another"))
     with pytest.raises(NoValidHost):
@@ -261,13 +209,6 @@ def test_instances_announced_before_the_first_report_are_not_lost(world, cluster
     assert world.hosts(cluster)[0]["instances"] == []
 
 
-def test_a_deleted_instance_releases_its_reservation(world):
-    world.report(host("a"))
-    world.place("i1")
-    world.inventory.delete_instance("a", "i1")
-    assert world.reserved() == {}
-
-
 def test_a_fanout_is_applied_once_by_all_workers_together(world):
     world.report(host("a"))
     other = world.beside()
@@ -290,14 +231,9 @@ def test_a_late_aggregate_does_not_replace_a_newer_one(world):
 
 
 def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, monkeypatch):
-    other, write = world.beside(), world.fleet.store.write
-
-    def overtaken(*args, **kwargs):
-        monkeypatch.setattr(world.fleet.store, "write", write)
-        other.inventory.update_aggregates([Aggregate(id=1, name="newer", updated_at=9.0)])
-        return write(*args, **kwargs)
-
-    monkeypatch.setattr(world.fleet.store, "write", overtaken)
+    newer = [Aggregate(id=1, name="newer", updated_at=9.0)]
+    update = world.beside().inventory.update_aggregates
+    before_next(monkeypatch, world.state, "write", lambda: update(newer))
     world.inventory.update_aggregates([Aggregate(id=1, name="older", updated_at=8.0)])
     assert world.fleet.globals.aggregates[1].name == "newer"
 
@@ -323,16 +259,12 @@ def test_a_cluster_that_becomes_known_while_others_are_read_has_its_own_time(wor
     """Another thread reads the names of the clusters while this report reads the clusters."""
     world.report(host("c"))
     other = world.beside()
-    read = world.state.changes
 
-    def late(scope, seen):
-        if scope == "default":
-            monkeypatch.setattr(world.state, "changes", read)
-            other.report(host("b", cluster="new"))
-            world.fleet.refresh_globals()
-        return read(scope, seen)
+    def report_and_read_names():
+        other.report(host("b", cluster="new"))
+        world.fleet.refresh_globals()
 
-    monkeypatch.setattr(world.state, "changes", late)
+    before_next(monkeypatch, world.state, "changes", report_and_read_names, scope="default")
     world.report(host("c", cluster="new", updated_at=world.clock.time_s()))
     assert [each["host"] for each in world.hosts("new")] == ["b", "c"]
 
@@ -355,3 +287,60 @@ def test_the_time_since_when_a_host_is_over_committed_is_kept_while_it_is(world)
     assert over_commit_since_s(world) == since_s
     world.report({"host": "a", "virt": {"cores": 4, "cpu_percent": 50}})
     assert over_commit_since_s(world) is None
+
+
+# The power state
+
+
+def power(world: World) -> HostPower:
+    [record] = world.fleet.cluster("default").table.find("a")
+    return record.power
+
+
+def test_a_host_is_up_until_another_state_is_reported_which_holds_until_the_next(world):
+    world.report(host("a"))
+    assert power(world) == UP
+    assert world.place("w") == ["a"]
+    world.report({"host": "a", "power": {"state": "down", "by_policy": True}})
+    world.clock.advance(100_000)
+    world.report(host("a"))  # its agent knows nothing of power
+    assert power(world).state == "down"
+    with pytest.raises(NoValidHost):
+        world.ask("x")
+    world.report({"host": "a", "power": None})
+    assert power(world) == UP
+    assert world.place("x") == ["a"]
+
+
+def test_a_report_of_power_alone_is_no_heartbeat(world):
+    world.report(host("a"))
+    world.clock.advance(1000)
+    world.report({"host": "a", "power": {"state": "up"}})
+    with pytest.raises(NoValidHost):
+        world.ask("x")
+    world.report(host("a"))
+    assert world.place("x") == ["a"]
+
+
+def test_who_put_a_host_to_sleep_is_kept_while_it_sleeps(world):
+    world.report(host("a"))
+    world.report({"host": "a", "power": {"state": "maintenance", "by_policy": True}})
+    world.report({"host": "a", "power": {"state": "maintenance", "is_healthy": False}})
+    assert power(world) == HostPower(state="maintenance", by_policy=True, is_healthy=False)
+    world.report({"host": "a", "power": {"state": "down"}})
+    assert power(world).by_policy is False, "a person did, for no balance has asked for it"
+
+
+@pytest.mark.parametrize(("use_case", "states"), [("release", []), ("confirm", ["confirmed"])])
+def test_a_reservation_that_moves_to_a_cluster_already_read_is_found(
+    world, monkeypatch, use_case, states
+):
+    """Its instance had another reservation before, which was released in the cluster it leaves."""
+    world.report(host("a", cluster="two"), host("b", cluster="one", vcpus=1, vcpus_used=1))
+    world.place("i1")
+    world.inventory.release(["i1"])
+    world.place("i1")
+    report = partial(world.beside().report, host("a", cluster="one"))
+    before_next(monkeypatch, world.state, "changes", report, scope="two")
+    assert getattr(world.inventory, use_case)(["i1"]) == 1
+    assert [each["state"] for each in world.reservations()] == states

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.service.inventory import reports
+from tests.support.interrupted import before_next
 from tests.support.services import World, host
 
 
@@ -80,31 +81,19 @@ def test_what_was_written_is_known_without_being_read_back(world, calls):
     assert calls["changes"] == 2
 
 
-def test_a_report_that_others_overtook_is_planned_again(world, calls):
+def test_a_report_that_others_overtook_is_planned_again(world, monkeypatch):
     other = world.beside()
-    write = world.state.write
-
-    def late(*arguments: Any, **how: Any) -> Any:
-        world.state.write = write
-        other.report({"host": "a", "memory_mb_used": 5})
-        return write(*arguments, **how)
-
-    world.state.write = late
+    late = {"host": "a", "memory_mb_used": 5}
+    before_next(monkeypatch, world.state, "write", lambda: other.report(late))
     world.report({"host": "a", "vcpus_used": 3})
     record = world.fleet.cluster("default").table.find("a")[0]
     assert (record.vcpus_used, record.memory_mb_used) == (3, 5)
 
 
-def test_what_others_wrote_in_between_is_not_missed(world):
+def test_what_others_wrote_in_between_is_not_missed(world, monkeypatch):
     other = world.beside()
-    write = world.state.write
-
-    def late(*arguments: Any, **how: Any) -> Any:
-        world.state.write = write
-        other.report({"host": "b", "vcpus_used": 2})
-        return write(*arguments, **how)
-
-    world.state.write = late
+    late = {"host": "b", "vcpus_used": 2}
+    before_next(monkeypatch, world.state, "write", lambda: other.report(late))
     version = world.report({"host": "a", "vcpus_used": 3})["default"]
     replica = world.fleet.cluster("default")
     assert replica.seen.version < version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,7 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.service.placement.allocation_candidates import AskingSettings, CandidatesPorts
 from scheduler_worker.service.placement.claims import PlacementPorts
+from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
@@ -69,7 +71,7 @@ class Pooled(PlacementModel):
     def known(self) -> Sequence[SharingProvider] | None:
         return self.pools
 
-    def sharing(self) -> Sequence[SharingProvider]:
+    def read_sharing(self) -> Sequence[SharingProvider]:
         capacity = self.capacities["pool"]["DISK_GB"]
         self.pools = [
             SharingProvider(
@@ -81,13 +83,6 @@ class Pooled(PlacementModel):
             )
         ]
         return self.pools
-
-
-class Known:
-    """The port ``Sharing`` of a model."""
-
-    def __init__(self, placement: Pooled) -> None:
-        self.known, self.read = placement.known, placement.sharing
 
 
 def inventoried(name: str, **facts: Any) -> dict[str, Any]:
@@ -102,10 +97,11 @@ def inventoried(name: str, **facts: Any) -> dict[str, Any]:
 
 def scene(*names: str, disk: int = 100, workers: int = 2, **limits: Any) -> tuple[World, Pooled]:
     placement = Pooled(*names, disk=disk)
+    sharing: Any = SimpleNamespace(known=placement.known, read=placement.read_sharing)
     world = World(
         placement=PlacementPorts(placement, placement),
         asking=CandidatesPorts(
-            placement, Known(placement), placement, settings=AskingSettings(workers=workers)
+            placement, sharing, placement, settings=AskingSettings(workers=workers)
         ),
         **limits,
     )
@@ -139,11 +135,11 @@ def test_where_nothing_is_shared_no_request_is_asked_about():
     assert placement.queries == []
 
 
-def test_a_rebuild_check_is_not_asked_about():
+def test_a_rebuild_check_is_not_asked_about_and_claims_nothing():
     world, placement = scene("a")
     hints = {"_nova_check_type": ["rebuild"]}
     world.ask("i1", flavor=FLAVOR, scheduler_hints=hints, force_hosts=["a"])
-    assert placement.queries == []
+    assert (placement.queries, placement.writes) == ([], [])
 
 
 def test_a_full_pool_is_the_reason_of_every_host_that_needs_it():
@@ -200,17 +196,9 @@ def test_what_another_worker_has_claimed_counts_once():
 
 def test_a_refused_claim_leads_to_another_question():
     world, placement = scene("a", "b", disk=30)
-    instances = iter(range(2))
-
-    def somebody_else_was_faster() -> None:
-        if next(instances, None) == 0:
-            placement.after = lambda consumers: None
-
-    placement.when_asked = somebody_else_was_faster
-    taken = placement.capacities["pool"]
 
     def fill(consumers: Any) -> None:
-        taken["DISK_GB"] = 10
+        placement.capacities["pool"]["DISK_GB"] = 10
 
     placement.before = fill
     with pytest.raises(NoValidHost):
@@ -232,9 +220,8 @@ def test_while_placement_is_away_requests_wait_as_long_as_their_callers():
     with pytest.raises(PlacementUnavailable, match="does not answer"):
         world.ask("i1", flavor=FLAVOR, remaining_s=3.0)
     assert world.reserved() == {}
-    explained = world.scheduler.explain
-    placement.when_asked = lambda: (_ for _ in ()).throw(PlacementRefused("401"))
-    assert "401" in (explained(request("i1", flavor=FLAVOR)).reason or "")
+    placement.when_asked = raising(PlacementRefused("401"))
+    assert "401" in (world.scheduler.explain(request("i1", flavor=FLAVOR)).reason or "")
     placement.when_asked = lambda: None
     assert world.place("i2", flavor=FLAVOR) == ["a"]
 

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import LockGrant, Seen
+from scheduler_worker.service.placement.queue import RecentDurations
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.threads import Threads
@@ -29,11 +30,6 @@ class QueueWorld(World):
     def block(self) -> LockGrant:
         """Take the cluster's lock, as another worker would."""
         return self._acquire("default", timeout_s=1, seen=Seen())
-
-    def wait_for(self, number: int) -> None:
-        """Until so many requests are queued."""
-        while self.scheduler.describe("default")["in_line"] < number:  # type: ignore[operator]
-            threading.Event().wait(0.001)
 
     def _counted_acquire(self, *arguments, **options):
         self.acquired += 1
@@ -72,7 +68,7 @@ def queue_up(world: QueueWorld, pool: Threads, *names: str, **spec) -> list[Futu
     for name in names:
         before = world.scheduler.describe("default")["in_line"]
         asking.append(pool.submit(world.place, name, **spec))
-        world.wait_for(before + 1)  # type: ignore[operator]
+        world.await_queued(before + 1)  # type: ignore[operator]
     return asking
 
 
@@ -182,7 +178,7 @@ def test_requests_whose_deadline_has_passed_leave_the_queue_wherever_they_stand(
     world.clock.advance(3)
     [second] = queue_up(world, pool, "i2", priority=100)
     world.clock.advance(3)
-    with pytest.raises(ClusterLockTimeout, match="was not granted within 6 s"):
+    with pytest.raises(ClusterLockTimeout, match="cluster default was not granted within 6 s"):
         first.result(SOON_S)
     assert not second.done()
     world.state.release(blocking)
@@ -205,3 +201,55 @@ def test_many_threads_are_all_served_by_one_leader_at_a_time(make, pool, monkeyp
     assert list(pool.map(world.place, names)) == [["a"]] * 300
     assert sorted(sum(world.batches, [])) == sorted(names)
     assert max(map(len, world.batches)) <= 3
+
+
+IDLE = {"in_line": 0, "oldest_s": 0.0, "waiting_for_pending": 0, "token": None, "held_s": None}
+
+
+def test_queued_requests_are_described_with_the_age_of_the_oldest(make, pool):
+    world = make()
+    blocking = world.block()
+    assert world.scheduler.describe("default") == IDLE, "it has no queue yet"
+    [asking] = queue_up(world, pool, "i1")
+    world.clock.advance(2.5)
+    assert world.scheduler.describe("default") == IDLE | {"in_line": 1, "oldest_s": 2.5}
+    world.state.release(blocking)
+    assert asking.result(SOON_S) == ["a"]
+    assert world.scheduler.describe("default") == IDLE
+
+
+def test_a_lease_is_described_with_its_token_and_age(make, monkeypatch):
+    world = make()
+    commit, described = world.state.commit, []
+
+    def slow(grant, transactions, **options):
+        world.clock.advance(3)
+        lease = {"token": grant.token.number, "held_s": 3.0}
+        described.append((world.scheduler.describe("default"), IDLE | lease))
+        return commit(grant, transactions, **options)
+
+    monkeypatch.setattr(world.state, "commit", slow)
+    world.place("i1")
+    [(during, expected)] = described
+    assert during == expected
+    assert world.scheduler.describe("default") == IDLE
+
+
+# Typical durations of the recent past
+
+
+def test_an_outlier_does_not_count() -> None:
+    durations = RecentDurations()
+    assert durations.typical_s(0.0) == 0.0
+    for at_s, took_s in enumerate((0.1, 0.2, 9.0, 0.1, 0.2)):
+        durations.add(took_s, at_s)
+    assert durations.typical_s(5.0) == 0.2
+
+
+def test_old_durations_are_dropped() -> None:
+    durations = RecentDurations()
+    durations.add(9.0, 0.0)
+    assert durations.typical_s(9.0) == 9.0
+    durations.add(0.1, 9.0)
+    assert durations.typical_s(11.0) == 0.1
+    assert durations.typical_s(30.0) == 0.0

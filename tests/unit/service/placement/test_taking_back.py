@@ -7,6 +7,7 @@ import pytest
 
 from scheduler_worker.errors import DeadlineExceeded, PlacementUnavailable
 from scheduler_worker.model.providers import Consumer, Owner
+from scheduler_worker.placement import ClaimRefusal, Why
 from tests.support.claims import PLAIN, held_on, scene
 from tests.support.patience import eventually
 from tests.support.services import request
@@ -88,17 +89,19 @@ def test_of_an_evacuation_only_the_destination_is_taken_back():
     eventually(lambda: held_on(placement, "i1") == ["uuid-a"])
 
 
-def test_a_claim_is_taken_back_when_placement_is_there_again():
+@pytest.mark.parametrize("is_away", [True, False], ids=["away", "busy"])
+def test_a_claim_is_taken_back_when_placement_serves_again(is_away):
     world, placement = scene("a")
     decision = world.ask("i1")
-    tries = []
+    busy = iter([ClaimRefusal(why=Why.BUSY, message="moved on")] * 3)
 
-    def away(consumers):
-        tries.append(1)
-        if len(tries) < 3:
+    def refuse(consumers):
+        refusal = next(busy, None)
+        if refusal and is_away:
             raise PlacementUnavailable("connection refused")
+        return refusal
 
-    placement.before = away
+    placement.before = refuse
     world.scheduler.take_back(decision)
     eventually(lambda: not placement.held())
 

@@ -18,6 +18,7 @@ from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.verifying import VerifyingPorts, deciding_traits
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
 from tests.support.hosts import request_spec
+from tests.support.interrupted import before_next
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World
@@ -96,16 +97,11 @@ def test_hosts_that_are_as_known_cost_one_question(cloud):
     assert cloud.results() == ["known"]
 
 
-def test_a_host_that_was_forced_down_a_moment_ago_is_not_answered(cloud):
-    cloud.force_down("a")
-    assert cloud.hosts() == ["b"]
-    assert cloud.world.reserved() == {"b": ["i1"]}
-    assert cloud.results() == ["changed", "known"]
-
-
-def test_one_change_has_all_services_of_the_cell_read(cloud):
+def test_hosts_that_were_forced_down_a_moment_ago_are_not_answered(cloud):
+    """One change has all services of the cell read."""
     cloud.force_down("a", "b", "c")
     assert cloud.hosts() == ["d"]
+    assert cloud.world.reserved() == {"d": ["i1"]}
     assert cloud.source.calls["services"] == 1
     assert cloud.results() == ["changed", "known"]
 
@@ -198,17 +194,15 @@ def test_hosts_that_report_for_themselves_are_not_asked_about():
     assert cloud.source.calls == {}
 
 
-def test_a_change_that_was_stored_meanwhile_is_one_all_the_same(cloud):
+def test_a_change_that_was_stored_meanwhile_is_one_all_the_same(cloud, monkeypatch):
     """As by another request: its own comparison finds the record and the source alike."""
-    services, other = cloud.source.services, cloud.check_of(cloud.world)
+    other = cloud.check_of(cloud.world)
 
-    def overtaken(part: str, hosts: Any = None) -> Any:
-        cloud.source.services = services
+    def store() -> None:
         cloud.force_down("a")
         assert other.verify(CELL, ["uuid-a"])["uuid-a"]["forced_down"]
-        return services(part, hosts)
 
-    cloud.source.services = overtaken
+    before_next(monkeypatch, cloud.source, "services", store)
     assert cloud.hosts() == ["b"]
 
 

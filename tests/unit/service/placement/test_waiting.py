@@ -78,23 +78,18 @@ def checks(monkeypatch) -> "queue.Queue[bool]":
     return results
 
 
-def test_a_released_reservation_lets_a_waiting_request_in(world, asking):
+@pytest.mark.parametrize("releasing", [World.beside, lambda world: world])
+def test_a_released_reservation_lets_a_waiting_request_in(world, asking, releasing):
     world.report(host("a", vcpus=1))
     world.place("i1")
     waiting = asking.waits("i2")
     assert world.scheduler.waiting == 1
-    world.inventory.release(["i1"])
+    assert world.scheduler.describe("default")["waiting_for_pending"] == 1
+    releasing(world).inventory.release(["i1"])
     assert chosen(waiting) == ["a"]
     assert world.scheduler.waiting == 0
+    assert world.scheduler.describe("default")["waiting_for_pending"] == 0
     assert asking.back.acquire(blocking=False), "it has its slot again"
-
-
-def test_a_release_by_another_worker_is_noticed(world, asking):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
-    waiting = asking.waits("i2")
-    world.beside().inventory.release(["i1"])
-    assert chosen(waiting) == ["a"]
 
 
 def test_an_expired_reservation_lets_a_waiting_request_in(asking, world):
@@ -160,16 +155,6 @@ def test_a_failed_attempt_does_not_renew_the_timeout(world, asking, monkeypatch)
     assert world.observed.outcomes[-1].waited_for_pending_s == 21
 
 
-def test_a_request_waits_for_half_of_its_callers_time(world, asking):
-    """The other half is for the next attempt and for the answer."""
-    world.report(host("a", vcpus=1))
-    world.place("i1")
-    waiting = asking.waits("i2", remaining_s=4)
-    world.clock.advance(2)
-    with pytest.raises(NoValidHost):
-        waiting.result(SOON_S)
-
-
 def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, checks):
     world.report(host("a", vcpus=1), host("b", vcpus=1, vcpus_used=1))
     world.place("i1")
@@ -207,7 +192,10 @@ def test_a_stop_ends_present_and_future_waits(world, asking, present):
     assert world.scheduler.waiting == 0
 
 
-def test_a_deadline_before_that_of_the_first_wait_is_kept(asking, world):
+def test_a_request_waits_for_half_of_its_callers_time_even_behind_one_that_waits_longer(
+    asking, world
+):
+    """The other half is for the next attempt and for the answer."""
     world.report(host("a", vcpus=1))
     world.place("i1")
     first, second = asking.waits("i2"), asking.waits("i3", remaining_s=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -20,10 +20,9 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, SelectorUse, WeightUse
 from scheduler_worker.policy_store import StoredPolicy, StoredUnit
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.administration import (
-    PolicyFields,
-)
+from scheduler_worker.service.policies.administration import PolicyFields
 from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
+from tests.support.interrupted import before_next, raising
 from tests.support.office import ANNA, BERT, Office
 
 
@@ -225,25 +224,14 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(
     office, monkeypatch, expects_a_version
 ):
     made = office.made()
-    read = office.store.policy
-
-    def read_and_be_late(policy_id: str) -> StoredPolicy | None:
-        found = read(policy_id)
-        monkeypatch.undo()
-        office.another().update(policy_id, PolicyFields(description="first"), BERT)
-        return found
-
-    monkeypatch.setattr(office.store, "policy", read_and_be_late)
+    first, second = PolicyFields(description="first"), PolicyFields(name="second")
+    edit = partial(office.another().update, made.document.id, first, BERT)
+    before_next(monkeypatch, office.store, "replace", edit)
     if expects_a_version:
         with pytest.raises(EditConflict, match="bert"):
-            office.desk.update(
-                made.document.id,
-                PolicyFields(description="second"),
-                ANNA,
-                expected_version=made.document.version,
-            )
+            office.desk.update(made.document.id, second, ANNA, expected_version=1)
     else:
-        after = office.desk.update(made.document.id, PolicyFields(name="second"), ANNA)
+        after = office.desk.update(made.document.id, second, ANNA)
         assert (after.document.name, after.document.description) == ("second", "first")
 
 
@@ -342,10 +330,7 @@ def test_a_policy_by_rpc_stays_in_a_cluster_that_was_never_attached(office):
 def test_what_the_state_did_not_get_is_said_and_put_in_force_later(office, monkeypatch):
     made = with_threshold(office)
 
-    def fail(*_: Any, **__: Any) -> None:
-        raise StateUnavailable("no connection")
-
-    monkeypatch.setattr(office.world.state, "write", fail)
+    monkeypatch.setattr(office.world.state, "write", raising(StateUnavailable("no connection")))
     with pytest.raises(StateUnavailable, match="is stored, and takes effect in cluster east"):
         office.desk.attachments.attach("east", ANNA, policy="packing")
     monkeypatch.undo()

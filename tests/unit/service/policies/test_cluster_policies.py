@@ -22,6 +22,7 @@ from scheduler_worker.scheduling.plugin import Balance
 from scheduler_worker.scheduling.selectors import ChoiceParameters
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.units import unit_catalogue
+from tests.support.interrupted import before_next
 from tests.support.services import World, host, request
 
 FILTERS = (CoreFilter, RamFilter, IsolatedHostsFilter)
@@ -47,6 +48,12 @@ def world() -> World:
     world = World(filters=FILTERS)
     world.report(host("a", cluster="one", memory_mb=1000), host("b", cluster="one", memory_mb=2000))
     return world
+
+
+def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, attached: ClusterPolicy) -> None:
+    """Another process attaches a policy between the grant of the lock and the commit."""
+    other = attach_to(world.beside())
+    before_next(monkeypatch, world.state, "commit", lambda: other.attach("one", attached))
 
 
 def image() -> dict:
@@ -139,63 +146,33 @@ def test_a_reload_compiles_the_policies_in_force_again(world):
     assert fresh.of(world.fleet.cluster("one")) is not before
 
 
-class TestMissingUnit:
-    @pytest.fixture
-    def other(self, world) -> World:
-        """A worker without the IsolatedHostsFilter."""
-        attach_to(world).attach("one", policy(only="a"))
-        return World(state=world.state, clock=world.clock, filters=(CoreFilter, RamFilter))
-
-    def test_the_error_names_the_unit(self, other):
-        with pytest.raises(ClusterPolicyError, match="policy p@1: filter IsolatedHostsFilter"):
-            other.ask("i1")
-        assert other.observed.outcomes[-1].result == "ClusterPolicyError"
-
-    def test_a_request_that_may_go_to_another_cluster_goes_there(self, world, other):
-        world.report(host("c", cluster="two"))
-        assert other.place("i1", memory_mb=10) == ["c"]
+def test_a_unit_that_a_worker_does_not_have_is_named_and_another_cluster_is_chosen(world):
+    attach_to(world).attach("one", policy(only="a"))
+    other = World(state=world.state, clock=world.clock, filters=(CoreFilter, RamFilter))
+    with pytest.raises(ClusterPolicyError, match="policy p@1: filter IsolatedHostsFilter"):
+        other.ask("i1")
+    assert other.observed.outcomes[-1].result == "ClusterPolicyError"
+    world.report(host("c", cluster="two"))
+    assert other.beside().place("i2", memory_mb=10) == ["c"]
 
 
-class TestSeveralClusters:
+def test_clusters_are_ranked_by_their_hosts_or_by_the_share_of_passing_ones():
     """Cluster ``one`` has one large host, ``two`` many small ones."""
-
-    @pytest.fixture
-    def world(self) -> World:
-        world = World(filters=FILTERS)
-        world.report(
-            *(host(f"a{n}", cluster="one", memory_mb=10 if n else 8000) for n in range(4)),
-            *(host(f"b{n}", cluster="two", memory_mb=100) for n in range(4)),
-        )
-        return world
-
-    def test_under_one_policy_they_are_ranked_together(self, world):
-        assert world.place("i", memory_mb=50) == ["a0"]
-
-    def test_under_different_ones_the_larger_share_of_passing_hosts_comes_first(self, world):
-        attach_to(world).attach("two", policy())
-        assert world.place("i", memory_mb=50)[0].startswith("b")
-
-    def test_a_cluster_without_a_passing_host_does_not_count(self, world):
-        attach_to(world).attach("two", policy())
-        assert world.place("i", memory_mb=500) == ["a0"]
-
-    def test_several_instances_are_placed_in_both(self, world):
-        attach_to(world).attach("two", policy())
-        placed = world.place("i1", "i2", "i3", "i4", "i5", memory_mb=90)
-        assert {each[0] for each in placed} == {"a", "b"}
+    world = World(filters=FILTERS)
+    world.report(
+        *(host(f"a{n}", cluster="one", memory_mb=10 if n else 8000) for n in range(4)),
+        *(host(f"b{n}", cluster="two", memory_mb=100) for n in range(4)),
+    )
+    assert world.place("i0", memory_mb=50) == ["a0"], "together, under one policy"
+    attach_to(world).attach("two", policy())
+    assert world.place("i1", memory_mb=50)[0].startswith("b"), "the larger share"
+    assert world.place("i2", memory_mb=500) == ["a0"], "none passes in the other"
+    placed = world.place("i3", "i4", "i5", "i6", "i7", memory_mb=90)
+    assert {each[0] for each in placed} == {"a", "b"}
 
 
 def test_a_commit_under_a_replaced_policy_is_refused_and_decided_again(world, monkeypatch):
-    """The policy changes between the grant of the lock and the commit."""
-    commit = world.state.commit
-    changes = iter([policy(only="a")])
-
-    def changing(grant, transactions, **keep):
-        for each in changes:
-            attach_to(world.beside()).attach("one", each)
-        return commit(grant, transactions, **keep)
-
-    monkeypatch.setattr(world.state, "commit", changing)
+    meanwhile(world, monkeypatch, policy(only="a"))
     decision = world.ask("i1", **image())
     assert decision.selections[0][0].service_host == "a"
     assert str(decision.diagnosis.policy) == "p@1"
@@ -203,15 +180,7 @@ def test_a_commit_under_a_replaced_policy_is_refused_and_decided_again(world, mo
 
 def test_a_refusal_under_a_replaced_policy_does_not_stand(world, monkeypatch):
     attach_to(world).attach("one", policy(only="nowhere"))
-    commit = world.state.commit
-    changes = iter([policy(version=2)])
-
-    def changing(grant, transactions, **keep):
-        for each in changes:
-            attach_to(world.beside()).attach("one", each)
-        return commit(grant, transactions, **keep)
-
-    monkeypatch.setattr(world.state, "commit", changing)
+    meanwhile(world, monkeypatch, policy(version=2))
     assert world.place("i1", **image()) == ["b"]
 
 

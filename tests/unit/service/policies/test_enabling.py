@@ -24,6 +24,7 @@ from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.units import with_external
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Fleet
+from tests.support.interrupted import raising
 from tests.support.office import ANNA, BERT, Office
 
 KEEP = PluginClass(file="keep.py", name="Keep", kind=UnitKind.FILTER, description="Keeps all.")
@@ -183,10 +184,7 @@ def test_an_outage_leaves_the_switch_to_the_reconciler(filed, monkeypatch):
     said: list[str] = []
     reconciler = Reconciler(filed.desk, report=said.append)
 
-    def fail(*_, **__):
-        raise StateUnavailable("no Redis")
-
-    monkeypatch.setattr(filed.world.state, "write", fail)
+    monkeypatch.setattr(filed.world.state, "write", raising(StateUnavailable("no Redis")))
     with pytest.raises(StateUnavailable, match=r"is stored, .*within a minute .*no Redis"):
         switch(filed, is_enabled=True)
     for _ in range(2):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from functools import partial
 
 import pytest
 from msgspec import structs
 
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.errors import EditConflict, PolicyStoreUnavailable, StateUnavailable
+from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy
+from scheduler_worker.service.policies.administration import PolicyFields
 from scheduler_worker.service.policies.reconciler import Reconciler
+from tests.support.interrupted import before_next, raising
 from tests.support.office import ANNA, Office
 from tests.support.patience import SOON_S
 from tests.support.services import host
@@ -97,15 +99,11 @@ def test_one_policy_that_cannot_be_compiled_does_not_stop_the_others(scene):
 def test_outages_are_said_once_and_waited_out(scene, monkeypatch):
     scene.store("east")
 
-    def fail_state(*_: Any, **__: Any) -> None:
-        raise StateUnavailable("no Redis")
-
-    def fail_store() -> None:
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(scene.office.world.state, "write", fail_state)
+    no_state = raising(StateUnavailable("no Redis"))
+    monkeypatch.setattr(scene.office.world.state, "write", no_state)
     assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
-    monkeypatch.setattr(scene.office.store, "attachments", fail_store)
+    no_store = raising(PolicyStoreUnavailable("no database"))
+    monkeypatch.setattr(scene.office.store, "attachments", no_store)
     assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
     assert scene.said == [
         "The policy of cluster east is not in force: no Redis",
@@ -133,34 +131,15 @@ def test_it_compares_at_start_and_regularly(scene):
     assert not running._thread.is_alive()
 
 
-def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene):
-    """Two processes edit and put in force by turns; what is in force is always what is stored."""
-    made = scene.office.made()
-    scene.office.desk.attachments.attach("east", ANNA, policy="packing")
-    threads = []
-    for desk in (scene.office.desk, scene.office.another()):
-
-        def edit(desk=desk) -> None:
-            for number in range(20):
-                now = scene.office.store.policy(made.document.id)
-                text = f"{number}"
-                document = structs.replace(
-                    now.document, description=text, version=now.document.version + 1
-                )
-                try:
-                    scene.office.store.replace(
-                        structs.replace(now, document=document),
-                        expected_version=now.document.version,
-                        audit=ENTRY,
-                    )
-                except EditConflict:
-                    continue
-                desk.attachments.put_in_force("east")
-
-        threads.append(threading.Thread(target=edit, daemon=True))
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SOON_S)
-    stored = scene.office.store.policy(made.document.id)
-    assert scene.office.in_force.in_force("east") == stored.document
+def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene, monkeypatch):
+    """Another process edits and puts in force while this one puts an earlier edit in force."""
+    office = scene.office
+    made = office.made()
+    office.desk.attachments.attach("east", ANNA, policy="packing")
+    earlier = structs.replace(made.document, description="earlier", version=2)
+    stored = structs.replace(made, document=earlier)
+    office.store.replace(stored, expected_version=1, audit=ENTRY)
+    edit = partial(office.another().update, earlier.id, PolicyFields(description="newest"), ANNA)
+    before_next(monkeypatch, office.world.state, "write", edit)
+    office.desk.attachments.put_in_force("east")
+    assert office.in_force.in_force("east").description == "newest"

@@ -13,6 +13,7 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import NoParameters, UnitContext
 from scheduler_worker.service.policies.trust import Trust
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.interrupted import raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.units import pipeline_of
@@ -133,9 +134,6 @@ def test_without_a_service_no_host_is_trusted(stage):
 
 
 def test_an_outage_of_the_state_is_not_reported_here(stage, monkeypatch):
-    def away(*_):
-        raise StateUnavailable("away")
-
-    monkeypatch.setattr(stage.world.state, "changes", away)
+    monkeypatch.setattr(stage.world.state, "changes", raising(StateUnavailable("away")))
     stage.trust.poll()
     assert stage.reported == []

@@ -6,24 +6,27 @@ import pytest
 
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.simulation.copies import (
     hosts_in,
     instances_in,
     reservations_in,
     snapshot_of,
 )
-from scheduler_worker.service.simulation.deciding import InstanceUse, packing_of, rewound
+from scheduler_worker.service.simulation.deciding import (
+    InstanceUse,
+    SimulationPlan,
+    packing_of,
+    planned,
+    rewound,
+)
+from tests.support.decisions import Records
 from tests.support.services import World, host
 
 SMALL = InstanceUse(
     Resources(vcpus=1, memory_mb=1024, disk_mb=20 * 1024),
     {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20},
 )
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def reported(world: World, name: str, *instances: str, **facts: object) -> None:
@@ -105,3 +108,37 @@ def test_the_list_of_a_host_is_without_it(world):
     reported(world, "a", "i1", "i2", vcpus_used=2)
     found, _ = rewound(snapshot_of(world.fleet), {"i1": SMALL})
     assert [set(some) for _, some in instances_in(found.scopes["default"])] == [{"i2"}]
+
+
+# Which kept decisions are decided again
+
+INSIDE = "takes of NUMA cells, devices or providers of its host"
+
+
+def plan(world: World, records: Records) -> SimulationPlan:
+    records.recorder.write()
+    decisions = records.kept.with_details(DecisionQuery())
+    return planned(snapshot_of(world.fleet), decisions, world.pipelines)
+
+
+def test_an_instance_that_cannot_be_taken_away_is_left_out_for_as_long_as_it_is_there(world):
+    records = Records(world)
+    world.report(host("a"))
+    world.ask("i1", vm={"nics": [{"network": "blue"}]})
+    assert plan(world, records).left_out == {INSIDE: 1}
+    world.report(host("a", instances=[{"uuid": "i1"}], vcpus_used=1, memory_mb_used=1024))
+    assert world.reserved() == {}
+    assert plan(world, records).left_out == {INSIDE: 1}
+    world.report(host("a", instances=[]))
+    gone = plan(world, records)
+    assert [each.outline.instances for each in gone.decisions] == [("i1",)]
+
+
+def test_an_instance_that_takes_amounts_alone_is_decided_again_and_stays(world):
+    records = Records(world)
+    world.report(host("a"))
+    world.ask("i1")
+    found = plan(world, records)
+    [decision] = found.decisions
+    assert decision.outline.instances == ("i1",)
+    assert found.staying == frozenset({decision.id})

@@ -7,11 +7,6 @@ from tests.support.services import World, host
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def absorbed(world) -> World:
     """``i1`` was placed on ``a``, by request ``r1``, and its host reports it; ``b`` is better."""
     world.report(host("a"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.intents import SCOPE
+from tests.support.interrupted import before_next
 from tests.support.services import World, host
 
 
@@ -23,18 +22,6 @@ def world() -> World:
 def declared(world: World) -> dict[str, str]:
     entries = world.state.changes(SCOPE, Seen()).entries
     return {each.key.removeprefix(records.HOME): each.value.decode() for each in entries}
-
-
-def before_next(monkeypatch: pytest.MonkeyPatch, state: Any, method: str, do: Any) -> None:
-    """Call ``do`` just before the next call of ``method``."""
-    real = getattr(state, method)
-
-    def first(*args: Any, **kwargs: Any) -> Any:
-        monkeypatch.setattr(state, method, real)
-        do()
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(state, method, first)
 
 
 def favour(world: World, name: str, cluster: str) -> None:

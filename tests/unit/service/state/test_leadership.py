@@ -8,6 +8,7 @@ from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.state.leadership import ClusterLeader, Leadership, LeadershipRecords
+from tests.support.interrupted import before_next
 from tests.support.observers import Recorder
 from tests.support.services import World
 
@@ -62,11 +63,6 @@ class Worker(ClusterLeader[Leadership, str]):
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def observed() -> Recorder:
     return Recorder()
 
@@ -95,14 +91,7 @@ def test_a_turn_stays_with_its_worker_until_that_misses_one(world, pair):
 
 def test_of_two_that_take_a_turn_at_once_one_gets_it(world, pair, monkeypatch):
     first, second = pair
-    write = world.state.write
-
-    def overtaken(*what):
-        monkeypatch.setattr(world.state, "write", write)
-        second.work()
-        return write(*what)
-
-    monkeypatch.setattr(world.state, "write", overtaken)
+    before_next(monkeypatch, world.state, "write", second.work)
     assert first.work() == (INTERVAL_S, [])
     assert second.done == ["a", "b"]
 

@@ -13,7 +13,7 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.ports import Guard, Put, Seen, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.moves import ABANDONED_AFTER_S, SCOPE
-from tests.support.interrupted import Died, Interrupted, die
+from tests.support.interrupted import Died, Interrupted, before_next, die
 from tests.support.services import World, host
 
 WRITES = 8
@@ -46,6 +46,12 @@ def interrupted(world: World, at: int, act: Callable[[], object], **how: Any) ->
         clock=world.clock,
         reservation_ttl_s=world.limits.reservation_ttl_s,
     )
+
+
+def die_moving(world: World, at: int, report: dict[str, Any] = MOVED) -> None:
+    """A worker dies before one of the writes of a report that moves its host."""
+    with pytest.raises(Died):
+        interrupted(world, at, die).report(report)
 
 
 def homes(world: World) -> list[str]:
@@ -235,56 +241,42 @@ class TestDeadMover:
 class TestMeanwhile:
     """Another worker acts between two writes of a moving worker, which then continues."""
 
-    @pytest.mark.parametrize("cluster", ["one", "two", "three"])
-    def test_another_mover(self, world: World, at: int, after: bool, cluster: str) -> None:
+    @pytest.fixture
+    def move(self, world: World, at: int, after: bool) -> Callable[..., None]:
+        def move(act: Callable[[], object]) -> None:
+            interrupted(world, at, act, after=after).report(MOVED)
+
+        return move
+
+    @pytest.mark.parametrize("clusters", [["one"], ["two"], ["three"], ["three", "one"]])
+    def test_other_moves(self, world: World, move: Callable[..., None], clusters: Any) -> None:
         other = world.beside()
-        interrupted(
-            world, at, lambda: other.report(host("a", cluster=cluster)), after=after
-        ).report(MOVED)
+        move(lambda: [other.report(host("a", cluster=each)) for each in clusters])
         [found] = homes(world)
         check(world, found)
-        assert found in {cluster, "two"}
+        assert found in {*clusters, "two"}
 
-    def test_two_other_moves(self, world: World, at: int, after: bool) -> None:
-        other = world.beside()
-
-        def act() -> None:
-            other.report(host("a", cluster="three"))
-            other.report(host("a", cluster="one"))
-
-        interrupted(world, at, act, after=after).report(MOVED)
-        [found] = homes(world)
-        check(world, found)
-
-    def test_placing(self, world: World, at: int, after: bool) -> None:
+    def test_placing(self, world: World, move: Callable[..., None]) -> None:
         placed: list[str] = []
-        interrupted(world, at, lambda: placed.extend(fill(world.beside())), after=after).report(
-            MOVED
-        )
+        move(lambda: placed.extend(fill(world.beside())))
         placed += fill(world.beside(), "STUVWXYZ")
         assert placed == ["a"]
         assert len(world.reserved()["a"]) == 3
 
-    def test_reports_of_the_host_that_name_no_cluster(
-        self, world: World, at: int, after: bool
-    ) -> None:
+    def test_reports_that_name_no_cluster(self, world: World, move: Callable[..., None]) -> None:
         other = world.beside()
-        interrupted(world, at, lambda: other.report({"host": "a"}), after=after).report(MOVED)
+        move(lambda: other.report({"host": "a"}))
         check(world)
 
-    def test_releasing(self, world: World, at: int, after: bool) -> None:
-        given: list[int] = []
-        interrupted(
-            world, at, lambda: given.append(world.beside().inventory.release(["held"])), after=after
-        ).report(MOVED)
-        assert given == [1]
+    def test_releasing(self, world: World, move: Callable[..., None]) -> None:
+        released: list[int] = []
+        move(lambda: released.append(world.beside().inventory.release(["held"])))
+        assert released == [1]
         assert world.reserved() == {"a": ["confirmed"]}
 
-    def test_removing(self, world: World, at: int, after: bool) -> None:
+    def test_removing(self, world: World, move: Callable[..., None]) -> None:
         other = world.beside()
-        interrupted(
-            world, at, lambda: other.inventory.remove_hosts([("a", None)]), after=after
-        ).report(MOVED)
+        move(lambda: other.inventory.remove_hosts([("a", None)]))
         assert homes(world) in ([], ["two"]), "its report may come later than its removal"
         assert world.reserved() == {}
         assert unfinished(world) == []
@@ -318,8 +310,7 @@ class TestInFlight:
             assert [each.key for each in looked].count(records.INSTANCES + "b") == count
 
     def test_what_ends_after_the_arrival_stays_ended(self, world: World) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 4, die).report(MOVED)
+        die_moving(world, 4)
         key = f"{records.RESERVATION}held@uuid-a"
         world.state.write("two", [Transaction([records.gone(key)])])
         world.clock.advance(ABANDONED_AFTER_S + 1)
@@ -329,8 +320,7 @@ class TestInFlight:
     def test_a_late_end_of_one_departure_does_not_end_the_next(self, world: World) -> None:
         def goes_on() -> None:
             world.beside().report(host("a", cluster="one"))
-            with pytest.raises(Died):
-                interrupted(world, 4, die).report(host("a", cluster="three"))
+            die_moving(world, 4, host("a", cluster="three"))
 
         interrupted(world, 4, goes_on).report(MOVED)
         check(world)
@@ -389,14 +379,7 @@ class TestRequests:
     def late(self, world: World, act: Callable[[], object], call: str, scope: str) -> World:
         """A worker; once, before it makes that call, something else happens."""
         asking = interrupted(world, -1, die)
-        original, late = getattr(asking.state, call), iter([act])
-
-        def called(where: str, *arguments: Any, **how: Any) -> Any:
-            if where == scope:
-                next(late, lambda: None)()
-            return original(where, *arguments, **how)
-
-        setattr(asking.state, call, called)
+        before_next(pytest.MonkeyPatch(), asking.state, call, act, scope=scope)
         return asking
 
     def test_before_the_lock(self, room: World) -> None:
@@ -407,27 +390,22 @@ class TestRequests:
 
     def test_before_the_lock_while_its_mover_is_dead(self, room: World) -> None:
         def dies() -> None:
-            with pytest.raises(Died):
-                interrupted(room, 3, die).report(MOVED)
+            die_moving(room, 3)
 
         asking = self.late(room, dies, "acquire", "one")
         assert asking.place("held", request_id="req-held") == ["a"]
         assert "c" not in room.reserved()
 
-    def test_before_the_lock_when_it_was_not_reserved_yet(self, room: World) -> None:
-        def placed_and_left_behind() -> None:
-            assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
-            with pytest.raises(Died):
-                interrupted(room, 3, die).report(MOVED)
-
-        asking = self.late(room, placed_and_left_behind, "acquire", "one")
-        assert asking.place("copy", request_id="req") == ["a"]
-        assert "c" not in room.reserved()
-
-    def test_before_the_lock_when_it_was_neither_reserved_nor_moving_yet(self, room: World) -> None:
+    @pytest.mark.parametrize("is_left_behind", [True, False])
+    def test_before_the_lock_when_it_was_not_reserved_yet(
+        self, room: World, is_left_behind: bool
+    ) -> None:
         def placed_and_moved() -> None:
             assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
-            room.beside().report(MOVED)
+            if is_left_behind:
+                die_moving(room, 3)
+            else:
+                room.beside().report(MOVED)
 
         asking = self.late(room, placed_and_moved, "acquire", "one")
         assert asking.place("copy", request_id="req") == ["a"]
@@ -463,22 +441,19 @@ class TestNewHosts:
 
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
     @pytest.mark.parametrize("at", range(WRITES))
-    def test_of_two_first_reports_one_wins(self, empty: World, at: int, after: bool) -> None:
-        other = empty.beside()
-        first = interrupted(empty, at, lambda: other.report(host("a", cluster="one")), after=after)
-        first.report(MOVED)
-        assert len(homes(empty)) == 1
-        assert unfinished(empty) == []
-        assert len(fill(empty)) == 4
-
-    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-    @pytest.mark.parametrize("at", range(WRITES))
-    def test_of_two_first_reports_of_a_node_under_two_uuids_one_wins(
-        self, empty: World, at: int, after: bool
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (MOVED, host("a", cluster="one")),
+            (host("a", cluster="one"), host("a", cluster="one", uuid="again")),
+        ],
+        ids=["two clusters", "two uuids"],
+    )
+    def test_of_two_first_reports_one_wins(
+        self, empty: World, at: int, after: bool, first: Any, second: Any
     ) -> None:
-        once, again = host("a", cluster="one"), host("a", cluster="one", uuid="again")
         other = empty.beside()
-        interrupted(empty, at, lambda: other.report(again), after=after).report(once)
+        interrupted(empty, at, lambda: other.report(second), after=after).report(first)
         assert len(homes(empty)) == 1
         assert unfinished(empty) == []
         assert len(fill(empty)) == 4
@@ -499,8 +474,7 @@ class TestLostTails:
     """A server that fails over forgets its last writes, and another one its own."""
 
     def test_a_departure_without_its_move_arrives_all_the_same(self, world: World) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 3, die).report(MOVED)
+        die_moving(world, 3)
         world.state._scopes.pop(SCOPE)
         world.clock.advance(ABANDONED_AFTER_S + 1)
         world.beside().report({"host": "b"})
@@ -510,8 +484,7 @@ class TestLostTails:
     def test_a_departure_that_came_back_after_its_arrival_is_dropped(
         self, world: World, on: str
     ) -> None:
-        with pytest.raises(Died):
-            interrupted(world, 4, die).report(MOVED)
+        die_moving(world, 4)
         [left] = (
             each for each in world.state.changes("one", Seen()).entries if each.key == LEAVING
         )

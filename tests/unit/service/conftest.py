@@ -1,0 +1,12 @@
+"""The small world that most tests of use cases begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.services import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
