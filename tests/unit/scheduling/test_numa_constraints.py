@@ -291,16 +291,10 @@ def test_nodes_share_evenly_or_list_their_shares(vcpus, memory_mb):
     assert len(topology(numa_nodes="4").cells) == 4
 
 
-def test_flavor_and_image_may_agree():
-    same = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
-    found = topology(same, cpu_policy="dedicated", **same)
-    assert found.emulator_threads_policy == "isolate"
-    assert found.cells[0].cpu_thread_policy == "require"
-
-
-def test_the_image_decides_what_the_flavor_leaves_open():
-    reported = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
-    found = topology(reported, cpu_policy="dedicated")
+@pytest.mark.parametrize("is_in_flavor", [True, False])
+def test_the_image_may_agree_and_decides_what_the_flavor_leaves_open(is_in_flavor):
+    asked = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
+    found = topology(asked, cpu_policy="dedicated", **asked if is_in_flavor else {})
     assert found.emulator_threads_policy == "isolate"
     assert found.cells[0].cpu_thread_policy == "require"
 
