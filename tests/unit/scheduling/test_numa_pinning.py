@@ -47,3 +47,7 @@ def test_emulator_threads_take_the_first_free_thread_in_the_order_of_cores():
 def test_emulator_threads_take_a_core_that_isolated_vcpus_leave():
     assert pins(host_cell(cores=3, pinned_cpus=[0]), 2, "isolate", reserved=1) == [1, 2, 3, 4, 5]
     assert pins(host_cell(cores=1), 1, "isolate", reserved=1) is None
+
+
+def test_siblings_are_required_even_of_no_vcpu():
+    assert pins(host_cell(pinned_cpus=[0, 2]), 0, "require") is None
