@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_records import HostRecord, merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
@@ -39,6 +40,18 @@ def host_table(
     for host, some in (instances or {}).items():
         hosts.set_instances(host, {uuid: {"uuid": uuid, **facts} for uuid, facts in some.items()})
     return hosts
+
+
+def claim(instance: str, host: str, **taken: Any) -> Claim:
+    """What a decision takes of a host of :func:`host_record` for the instance."""
+    return Claim(
+        instance_uuid=instance,
+        host_uuid=f"uuid-{host}",
+        host=host,
+        nodename=host,
+        resources=Resources(**taken),
+        host_version=1,
+    )
 
 
 def aggregate(*hosts: str, id: int = 1, **metadata: str) -> Aggregate:

@@ -66,13 +66,6 @@ def test_a_report_keeps_live_reservations_consumed():
     assert hosts.state(1).version == 9
 
 
-def test_a_reservation_may_arrive_before_its_host():
-    hosts = HostTable()
-    hosts.consume(claim("i", 1))
-    hosts.put(record(1), version=1)
-    assert hosts.state(0).free_ram_mb == 900
-
-
 def test_removing_a_host_moves_the_last_row_into_its_place():
     hosts = table(3)
     hosts.remove("u0")

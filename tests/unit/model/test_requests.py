@@ -1,4 +1,4 @@
-"""Requests as plain data: what is stored is without defaults, what others read is whole."""
+"""Requests as plain data: stored without defaults, read whole, and properties by their names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scheduler_worker.model.requests import (
     RequestGroup,
     RequestSpec,
     every_field,
+    under_present_names,
 )
 
 SPEC = RequestSpec(
@@ -50,3 +51,33 @@ def test_every_field_is_there_but_those_that_nobody_set():
 @pytest.mark.parametrize("value", [None, "text", 1, ["a", {"b": 1.5}]])
 def test_other_values_are_as_they_are(value):
     assert every_field(value) == value
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        ({"architecture": "aarch64"}, {"hw_architecture": "aarch64"}),
+        (
+            {"hypervisor_type": "qemu", "vm_mode": "hvm"},
+            {"img_hv_type": "qemu", "hw_vm_mode": "hvm"},
+        ),
+        ({"vmware_adaptertype": "ide"}, {"hw_disk_bus": "ide"}),
+        (
+            {"vmware_adaptertype": "lsiLogic"},
+            {"hw_disk_bus": "scsi", "hw_scsi_model": "lsiLogic"},
+        ),
+        ({"trait:A": "required", "trait:B": "forbidden"}, {"traits_required": ["A"]}),
+        (
+            {"hw_numa_cpus.0": "0", "hw_numa_cpus.1": "1-3", "hw_numa_mem.0": "48"},
+            {"hw_numa_cpus": ["0", "1-3"], "hw_numa_mem": ["48"]},
+        ),
+        ({"os_distro": "debian", "own": "x"}, {"os_distro": "debian", "own": "x"}),
+    ],
+)
+def test_former_names(former, present):
+    assert under_present_names(former) == present
+
+
+def test_the_present_name_prevails():
+    both = {"hw_architecture": "aarch64", "architecture": "x86_64"}
+    assert under_present_names(both) == {"hw_architecture": "aarch64"}

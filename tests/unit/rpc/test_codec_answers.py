@@ -1,12 +1,10 @@
 """Answers are identical to Nova's own."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from scheduler_worker import codec
-from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import (
     Allocation,
     Diagnosis,
@@ -16,8 +14,8 @@ from scheduler_worker.model.decisions import (
     WeightPart,
 )
 from scheduler_worker.model.requests import SchedulerLimits
+from tests.support.samples import refused, sample
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 CHANGES = "nova_object.changes"
 
 NUMA_LIMITS = {
@@ -48,10 +46,6 @@ HOST2 = Selection(
     cell_uuid="dddddddd-0000-4000-8000-000000000001",
     availability_zone="nova",
 )
-
-
-def sample(name):
-    return json.loads((SAMPLES / f"{name}.json").read_text())
 
 
 def ordered(value):
@@ -119,8 +113,7 @@ def test_older_selections():
     }
     found = codec.decode_selection(old)
     assert (found.limits, found.availability_zone) == (SchedulerLimits(), None)
-    with pytest.raises(RequestError, match=r"^selection\.service_host: is missing$"):
-        codec.decode_selection({})
+    assert refused(codec.decode_selection, {}) == "selection.service_host: is missing"
 
 
 def test_diagnosis():

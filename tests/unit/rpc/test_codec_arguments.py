@@ -4,14 +4,8 @@ import msgspec
 import pytest
 
 from scheduler_worker import codec
-from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES
-
-
-def refused(decode, *args, **kwargs):
-    with pytest.raises(RequestError) as caught:
-        decode(*args, **kwargs)
-    return str(caught.value)
+from tests.support.samples import refused
 
 
 def test_instance_uuids():

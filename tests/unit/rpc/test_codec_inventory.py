@@ -3,33 +3,17 @@
 import copy
 import json
 import logging
-from pathlib import Path
 
 import pytest
 from msgspec import UNSET
 
 from scheduler_worker import codec
 from scheduler_worker.codec import inventory
-from scheduler_worker.errors import RequestError
+from tests.support.samples import recorded, refused, sample
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 VM = "11111111-1111-4111-8111-111111111111"
 VM2 = "22222222-2222-4222-8222-222222222222"
 MOMENT_S = 1767323045.0  # 2026-01-02T03:04:05Z
-
-
-def sample(name):
-    return json.loads((SAMPLES / f"{name}.json").read_text())
-
-
-def recorded(name):
-    return sample(name)["oslo.message"]["args"]
-
-
-def refused(decode, *args):
-    with pytest.raises(RequestError) as caught:
-        decode(*args)
-    return str(caught.value)
 
 
 def report(**fields):

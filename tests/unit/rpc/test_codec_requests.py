@@ -3,7 +3,6 @@
 import copy
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,22 +12,13 @@ from scheduler_worker import codec
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES, RequestSpec, RetriedHost
 from scheduler_worker.model.virt import Nic, VirtualMachine
+from tests.support.samples import SAMPLES, recorded, refused, sample
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 VM = "11111111-1111-4111-8111-111111111111"
 VM2 = "22222222-2222-4222-8222-222222222222"
 GROUP = "eeeeeeee-0000-4000-8000-000000000001"
 AGG1, AGG2 = (f"ffffffff-0000-4000-8000-00000000000{n}" for n in (1, 2))
 FLAVOR = {"memory_mb": 2048, "vcpus": 1}
-
-
-def sample(name):
-    return json.loads((SAMPLES / f"{name}.json").read_text())
-
-
-def recorded(name):
-    """The arguments of a recorded message."""
-    return sample(name)["oslo.message"]["args"]
 
 
 def as_object(name, version, data):
@@ -38,12 +28,6 @@ def as_object(name, version, data):
         "nova_object.version": version,
         "nova_object.data": data,
     }
-
-
-def refused(decode, *args, **kwargs):
-    with pytest.raises(RequestError) as caught:
-        decode(*args, **kwargs)
-    return str(caught.value)
 
 
 REQUESTS = sorted(SAMPLES.glob("request_spec_*.json"))
@@ -98,6 +82,10 @@ RECORDED: dict[str, dict[str, Any]] = {
         "instance_group.policy": "anti-affinity", "instance_group.hosts": ("host1",),
         "instance_group.members": (VM, VM2), "instance_group.max_server_per_host": 2,
         "scheduler_hints": {"group": [GROUP]},
+    },
+    "hints": {
+        "scheduler_hints.build_near_host_ip": ["192.0.2.1"],
+        "scheduler_hints.different_host": [VM2, "33333333-3333-4333-8333-333333333333"],
     },
     "image_props": {
         "image_properties.hw_numa_cpus": [[0, 1], [2, 3]],
@@ -159,25 +147,10 @@ def test_a_recorded_request_is_read(place, name):
     assert "guest" not in repr(spec)
 
 
-@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
-def test_hints(place):
-    spec = codec.decode_request_spec(spec_of(place.format("hints")))
-    assert spec.hint("build_near_host_ip") == "192.0.2.1"
-    assert spec.hint("different_host") == [VM2, "33333333-3333-4333-8333-333333333333"]
-
-
 def test_minimal():
     spec = codec.decode_request_spec(sample("request_spec_minimal_unset_fields"))
     assert (spec.flavor.memory_mb, spec.instance_uuid) == (2048, VM)
     assert (spec.image, spec.is_bfv, spec.pci_requests, spec.limits) == (None,) * 4
-
-
-def test_without_flavor():
-    spec = sample("request_spec_plain")
-    del spec["nova_object.data"]["flavor"]
-    assert refused(codec.decode_request_spec, spec) == (
-        "spec_obj.flavor: is missing; every request needs one"
-    )
 
 
 @pytest.mark.parametrize("unset", ["is_bfv", "image", "retry", "limits", "pci_requests", "user_id"])

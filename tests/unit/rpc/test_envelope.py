@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from scheduler_worker.rpc.oslo import oslo_messaging  # noqa: F401 - settles thr
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.envelope import MalformedError, decode
 from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.samples import SAMPLES
 
-WIRE = Path(__file__).parents[2] / "samples" / "nova" / "wire"
 LIMIT = 2**20
 
 
@@ -26,7 +25,7 @@ def body(content: Any, version: str = "2.0") -> bytes:
     return json.dumps({"oslo.version": version, "oslo.message": json.dumps(content)}).encode()
 
 
-@pytest.mark.parametrize("path", sorted(WIRE.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("wire/*.json")), ids=lambda path: path.stem)
 def test_recorded_messages_are_read(path):
     recorded = json.loads(path.read_text())
     sent = recorded["oslo.message"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import queue
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -112,20 +110,6 @@ def test_a_full_queue_refuses_messages(name, collector, monkeypatch):
         sender.cast({}, "m")
 
 
-def test_a_server_takes_a_bounded_number_of_messages(name, collector):
-    collector.start(2)
-    sender = client(name)
-    for number in range(3):
-        sender.cast({}, "m", number=number)
-    assert collector.numbers == [0, 1]
-    other = Collector(name, "other")
-    other.start()
-    assert other.numbers == [2]
-    collector.connection.perform(Ack(1, multiple=False))
-    other.connection.close()
-    assert collector.numbers == [0, 1, 2]
-
-
 def test_what_was_not_acknowledged_goes_back_in_order_and_counts_if_it_was_taken(name, collector):
     first = Collector(name, "first")
     first.start(3)
@@ -187,29 +171,6 @@ def test_a_request_looks_as_from_rabbitmq(name, collector):
     assert taken.message.context["request_id"] == "req-1"
     assert (taken.call_id, taken.call_monitor_s, taken.remaining_s) == (None, None, float("inf"))
     assert len(taken.id) == 32
-
-
-def test_a_heartbeat_extends_the_wait(name, collector):
-    collector.start()
-
-    def attempt(call_monitor_s: float) -> None:
-        sender = client(name, timeout=SOON_S, call_monitor_timeout=call_monitor_s)
-        answers = in_thread(lambda: sender.call({}, "m"))
-        call = collector.next()
-        assert call.call_monitor_s == call_monitor_s
-        assert call.call_id is not None
-        assert call.remaining_s <= SOON_S
-        for _ in range(3):
-            with contextlib.suppress(queue.Empty):
-                raise answers.get(timeout=0.6 * call_monitor_s)
-            collector.answer(call, encode_heartbeat(call.call_id))
-        collector.answer(call, encode_answer(call.call_id, "late"))
-        answer = answers.get(timeout=SOON_S)
-        if isinstance(answer, Exception):
-            raise answer
-        assert answer == "late"
-
-    growing(attempt, oslo_messaging.MessagingTimeout)
 
 
 def test_a_heartbeat_does_not_extend_the_total_timeout(name, collector):

@@ -11,9 +11,9 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.waiters import complete
+from tests.support.samples import SAMPLES, recorded
 from tests.support.services import World, host
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "nova"
 RECORDED = sorted([*SAMPLES.glob("wire/*.json"), *SAMPLES.glob("wire_specs/*.json")])
 
 
@@ -92,19 +92,18 @@ def check_selections(arguments: dict, answer: list, world: World) -> None:
 
 
 def test_a_repeated_call_gets_the_same_answer(world):
-    recorded = message(SAMPLES / "wire" / "ok_01_select_destinations.json")
+    asked = recorded("wire/ok_01_select_destinations")
     nova = NovaEndpoint(world.scheduler, world.inventory)
     context = Context(request_id="req-1")
-    first = complete(nova.select_destinations(context, **recorded["args"]))
-    again = complete(nova.select_destinations(context, **recorded["args"]))
+    first = complete(nova.select_destinations(context, **asked))
+    again = complete(nova.select_destinations(context, **asked))
     chosen = [[some[0]["nova_object.data"]["service_host"] for some in a] for a in (first, again)]
     assert chosen[0] == chosen[1]
     assert len(world.reservations()) == 1
 
 
 def test_repeated_calls_without_instance_ids_are_recognised(world):
-    recorded = message(SAMPLES / "wire" / "ok_01_select_destinations.json")
-    spec = recorded["args"]["spec_obj"]
+    spec = recorded("wire/ok_01_select_destinations")["spec_obj"]
     spec["nova_object.data"] |= {"num_instances": 3, "instance_uuid": None}
     nova = NovaEndpoint(world.scheduler, world.inventory)
     for _ in range(2):

@@ -1,7 +1,6 @@
 """Every RPC method prepares a request alike."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.waiters import complete
 from tests.support.nova_cases import documents
+from tests.support.samples import SAMPLES
 from tests.support.services import World, host
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 CONTEXT = Context(request_id="req-1")
 NOBODY: Any = None
 """Nothing is balanced here."""

@@ -32,14 +32,6 @@ def test_a_message_has_waited_since_a_ping_that_is_in_transit_was_sent():
     assert delay.waited_s(14.0) == 0.0
 
 
-def test_a_message_between_two_pings_was_sent_between_them():
-    delay = QueueDelay()
-    sent(delay, "a", 10.0)
-    sent(delay, "b", 10.1)
-    delay.received("a")
-    assert delay.waited_s(13.0) == pytest.approx(3.0)
-
-
 def test_an_unconfirmed_ping_proves_nothing():
     delay = QueueDelay()
     delay.sent("a", 10.0)

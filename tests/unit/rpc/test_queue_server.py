@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import socket
 import threading
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from scheduler_worker.rpc.serving import undelivered
 from scheduler_worker.rpc.serving.connection import ConnectionLostError, Loop
 from scheduler_worker.rpc.serving.deliveries import Ack, Delivery, Publish
 from scheduler_worker.rpc.serving.execution import ExtraConsumers
-from scheduler_worker.rpc.serving.server import QueueServer
+from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -392,3 +393,31 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection(timers):
     sender.is_away = False
     timers.run(5.0)
     assert sender.sent == [b"body"]
+
+
+# Two servers under one name
+
+
+@pytest.fixture
+def check() -> NameCheck:
+    return NameCheck(QueueNames("nova", "topic", "one"))
+
+
+def test_a_single_sighting_may_be_our_own_lost_connection(check, caplog):
+    check.counted(2)
+    check.counted(1)
+    check.counted(2)
+    assert not check.has_found
+    assert caplog.text == ""
+
+
+def test_another_server_is_reported_once_and_so_is_its_end(check, caplog):
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        check.counted(2)
+    assert check.has_found
+    assert caplog.text.count("the queue topic.one has 2 consumers") == 1
+    check.counted(1)
+    check.counted(1)
+    assert not check.has_found
+    assert caplog.text.count("No other worker runs under the name one any more") == 1

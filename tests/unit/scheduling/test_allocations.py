@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -10,11 +9,10 @@ import pytest
 from scheduler_worker.model.decisions import Allocation, Decision
 from scheduler_worker.model.requests import SchedulerLimits
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.selections import allocation_on
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import pipeline_of
+from tests.support.units import decided, pipeline_of
 
 PINNED = {"id": 0, "memory": 512, "cpuset": [], "pcpuset": [0, 1], "cpu_policy": "dedicated"}
 MIXED = PINNED | {"cpuset": [1], "pcpuset": [0], "cpu_policy": "mixed"}
@@ -88,10 +86,7 @@ PORT = {"requester_id": "port", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 5}}
 
 
 def decide(hosts, *uuids: str, alternates: int = 0, pipeline=CLAIMING, **asked) -> Decision:
-    request = Request(
-        spec=request_spec(**asked), instance_uuids=uuids or ("one",), num_alternates=alternates
-    )
-    return pipeline.decide(hosts, request, random.Random(1))
+    return decided(pipeline, hosts, request_spec(**asked), *uuids, alternates=alternates)
 
 
 def allocations(decision: Decision) -> list[Allocation | None]:
@@ -145,8 +140,7 @@ def test_each_instance_of_a_request_takes_another_provider_and_a_repeated_one_th
     found = allocations(decide(hosts, "one", "two", **asked))
     providers = [sorted(each.allocations) for each in found]
     assert sorted(providers) == [["gpu0", "uuid-h"], ["gpu1", "uuid-h"]]
-    request = Request(spec=request_spec(**asked), instance_uuids=("two",))
-    again = CLAIMING.decide(hosts, request, random.Random(1), {"two": 0})
+    again = decided(CLAIMING, hosts, request_spec(**asked), "two", reserved={"two": 0})
     assert allocations(again) == [found[1]]
 
 

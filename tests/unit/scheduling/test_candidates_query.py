@@ -169,13 +169,6 @@ def test_thread_policies_are_asked_of_hosts_with_pinned_cpus(policy, trait):
     assert unpinned == PLAIN
 
 
-def test_the_flavors_thread_policy_goes_before_the_images():
-    extra_specs = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "prefer"}
-    image = {"hw_cpu_thread_policy": "isolate"}
-    pinned, _ = asked(extra_specs=extra_specs, image_properties=image)
-    assert "required" not in dict(pinned)
-
-
 def test_mixed_cpus_are_not_asked_for_as_shared_ones():
     extra_specs = {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0"}
     [found] = asked(extra_specs=extra_specs)

@@ -1,17 +1,14 @@
 """Capacity: what limits hosts, what is lost to other filters, zones, and honest upper bounds."""
 
-import random
-
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
 from scheduler_worker.scheduling.numa.constraints import with_topology
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
-from tests.support.units import made, pipeline_of
+from tests.support.units import decided, made, pipeline_of
 
 POLICY = PolicyReference("nova", "nova", 1)
 
@@ -130,7 +127,7 @@ def test_copies_have_the_instances_and_reservations_of_their_hosts():
     hosts = host_table([host_record(host="a"), host_record(host="b")])
     hosts.set_instances("a", {"i1": {"uuid": "i1"}})
     pipeline = pipeline_of([made(CoreFilter), made(AtMostThree)])
-    pipeline.decide(hosts, Request(spec=request_spec(), instance_uuids=("i2",)), random.Random(1))
+    decided(pipeline, hosts, request_spec(), "i2")
     found = measured(hosts, CoreFilter, AtMostThree)
     assert (found.instances, found.is_exact) == (4, True)
 

@@ -1,6 +1,5 @@
 """Compiles policies to pipelines: units with their parameters, and all problems at once."""
 
-import random
 from typing import Any
 
 import msgspec
@@ -16,17 +15,16 @@ from scheduler_worker.model.policies import (
 )
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
 from scheduler_worker.scheduling.compiler import compile_policy, nova_policy
-from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.filters.capacity import IoOpsFilter, RamFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.balances import EvenGuestsBalance, PowerSavingBalance
 from scheduler_worker.scheduling.ovirt.resources import CpuOverloadFilter
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Balance, Filter, NoParameters, UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.resources import IoOpsWeigher, RAMWeigher
 from scheduler_worker.service.policies.units import unit_catalogue
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
+from tests.support.units import explained
 
 
 class Used(Weigher):
@@ -108,8 +106,7 @@ def test_a_unit_may_be_used_twice_under_two_names():
     )
     pipeline = compiled(weights=uses)
     hosts = host_table([host_record(host="a"), host_record(host="b", memory_mb=4096)])
-    request = Request(spec=request_spec(), instance_uuids=("i",))
-    diagnosis = explain(pipeline, hosts, request, random.Random(1))
+    diagnosis = explained(pipeline, hosts, request_spec())
     assert [(part.name, part.product) for part in diagnosis.verdicts[0].weights] == [
         ("RAMWeigher", 2.0),
         ("again", -1.0),
@@ -119,8 +116,7 @@ def test_a_unit_may_be_used_twice_under_two_names():
 def test_a_cost_is_negated():
     pipeline = compiled(weights=(WeightUse(unit="Used", factor=3.0),))
     hosts = host_table([host_record(host="full", vcpus_used=4), host_record(host="empty")])
-    request = Request(spec=request_spec(), instance_uuids=("i",))
-    diagnosis = explain(pipeline, hosts, request, random.Random(1))
+    diagnosis = explained(pipeline, hosts, request_spec())
     [best, worst] = diagnosis.verdicts
     assert (best.host, best.weight, worst.weight) == ("empty", 3.0, 0.0)
     assert best.weights[0].raw == 0.0
@@ -145,8 +141,7 @@ def test_a_selector_defines_the_score(selector, totals):
             for name, memory_mb in (("c", 4096), ("a", 8192), ("b", 6144))
         ]
     )
-    request = Request(spec=request_spec(), instance_uuids=("i",))
-    diagnosis = explain(pipeline, hosts, request, random.Random(1))
+    diagnosis = explained(pipeline, hosts, request_spec())
     assert {each.host: each.weight for each in diagnosis.verdicts} == totals
     assert [each.host for each in diagnosis.verdicts] == ["a", "b", "c"]
 

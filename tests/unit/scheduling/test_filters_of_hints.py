@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
     SameHostFilter,
@@ -20,7 +19,7 @@ from scheduler_worker.scheduling.filters.capacity import (
 from scheduler_worker.scheduling.filters.compute import MetricsFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter, RetryFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
-from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.hosts import claim, host_record, host_table, request_spec
 from tests.support.units import made
 
 INSTANCES: dict[str, Any] = {
@@ -72,10 +71,7 @@ def test_near_or_away_from_instances(named, different, same):
 
 def test_an_instance_with_a_reservation_is_on_its_host():
     hosts = fleet()
-    hosts.consume(
-        Claim(instance_uuid="i9", host_uuid="uuid-h3", host="h3", nodename="h3",
-              resources=Resources(), host_version=1)
-    )  # fmt: skip
+    hosts.consume(claim("i9", "h3"))
     assert passing(SameHostFilter(), hinted(same_host=["i9"]), hosts) == "3"
     assert passing(TypeAffinityFilter(), request_spec(flavor={"id": 1}), hosts) == "1"
 

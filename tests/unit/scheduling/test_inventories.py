@@ -19,8 +19,6 @@ from scheduler_worker.scheduling.filters.capacity import (
     DiskFilter,
     RamFilter,
 )
-from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.prefilters.units import (
     Inventories,
     RequestFilters,
@@ -28,19 +26,11 @@ from scheduler_worker.scheduling.prefilters.units import (
 )
 from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
-from tests.support.units import pipeline_of
+from tests.support.units import decided, pipeline_of
 
 UNIT = Inventories()
 PINNED = {"cells": [{"id": 0, "cpuset": [1], "pcpuset": [0], "memory": 1024}]}
 ALL_PINNED = {"cells": [{"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024}]}
-
-
-class FirstHost:
-    def randrange(self, start: int, /) -> int:
-        return 0
-
-    def shuffle(self, x, /) -> None:
-        pass
 
 
 def root(name: str = "h", *, usages: dict[str, int] | None = None, **fields: Any) -> dict:
@@ -71,57 +61,6 @@ def passes(record: HostRecord, **asked: Any) -> bool:
     column = bool(UNIT.passes(hosts, spec)[0])
     assert column == UNIT.host_passes(hosts.state(0), spec)
     return column
-
-
-@pytest.mark.parametrize(
-    ("flavor", "fits"),
-    [
-        ({"vcpus": 8}, True),
-        ({"vcpus": 9}, False),  # max_unit, though the ratio would allow it
-        ({"memory_mb": 3584}, True),
-        ({"memory_mb": 3585}, False),  # reserved
-        ({"root_gb": 20}, True),
-        ({"root_gb": 20, "swap": 1}, False),
-        ({"root_gb": 19, "swap": 1024}, True),
-        ({"root_gb": 19, "swap": 1025}, False),
-        ({"root_gb": 10, "ephemeral_gb": 11}, False),
-    ],
-)
-def test_inventories_bound_one_instance(flavor, fits):
-    assert passes(fed(), flavor=flavor) is fits
-
-
-def test_a_volume_takes_no_local_disk():
-    assert not passes(fed(), flavor={"root_gb": 21})
-    assert passes(fed(), flavor={"root_gb": 21}, is_bfv=True)
-    assert not passes(fed(), flavor={"root_gb": 21, "ephemeral_gb": 21}, is_bfv=True)
-
-
-def test_use_counts_up_to_the_ratio():
-    assert passes(fed(usages={"VCPU": 14}), vcpus=2)
-    assert not passes(fed(usages={"VCPU": 15}), vcpus=2)
-    assert passes(fed(usages={"VCPU": 15}), vcpus=2, extra_specs={"resources:VCPU": "0"})
-
-
-def test_capacity_is_rounded_down_as_placement_does():
-    ratio = {"total": 7, "allocation_ratio": 1.5}
-    assert passes(fed(inventories={"VCPU": ratio}, usages={"VCPU": 9}), vcpus=1)
-    assert not passes(fed(inventories={"VCPU": ratio}, usages={"VCPU": 10}), vcpus=1)
-
-
-@pytest.mark.parametrize(
-    ("inventory", "vcpus", "fits"),
-    [
-        ({"min_unit": 2}, 1, False),
-        ({"min_unit": 2}, 2, True),
-        ({"step_size": 2}, 3, False),
-        ({"step_size": 2}, 4, True),
-        (None, 1, False),
-    ],
-)
-def test_units_and_absent_classes(inventory, vcpus, fits):
-    inventory = inventory and {"total": 8} | inventory
-    assert passes(fed(inventories={"VCPU": inventory}), vcpus=vcpus) is fits
 
 
 def test_hosts_without_inventories_are_left_to_the_filters_of_the_policy():
@@ -217,14 +156,6 @@ def test_thread_policies_are_traits_of_hosts_that_give_pinned_cpus(policy, has_t
     assert unit.passes(hosts, shared).all()
 
 
-def test_amounts_follow_the_extra_specs():
-    spec = request_spec(
-        flavor={"vcpus": 4, "memory_mb": 512, "root_gb": 5, "swap": 1},
-        extra_specs={"resources:DISK_GB": "7", "resources:MEMORY_MB": "0"},
-    )
-    assert amounts_of(spec) == (("DISK_GB", 7), ("VCPU", 4))
-
-
 @pytest.mark.parametrize(("vcpus", "fits"), [(0, False), (8, True)])
 def test_a_root_with_other_inventories_gives_nothing_else_where_the_host_has_nothing(vcpus, fits):
     provider = {"uuid": "uuid-h", "inventories": {"CUSTOM_GOLD": {"total": 1}}}
@@ -252,18 +183,19 @@ def test_resources_pcpu_is_taken_from_the_inventory():
     hosts = host_table([fed(inventories={"PCPU": {"total": 3}})])
     spec = request_spec(extra_specs=extra, flavor={"vcpus": 0})
     pipeline = pipeline_of()
-    pipeline.decide(hosts, Request(spec=spec, instance_uuids=("i1",)), FirstHost())
+    decided(pipeline, hosts, spec, "i1")
     assert hosts.unused_pcpu.tolist() == [1]
     with pytest.raises(NoValidHost):
-        pipeline.decide(hosts, Request(spec=spec, instance_uuids=("i2",)), FirstHost())
+        decided(pipeline, hosts, spec, "i2")
 
 
 # Reservations
 
 
 def decide(hosts: HostTable, uuid: str, **asked: Any) -> Claim:
-    request = Request(spec=request_spec(**asked), instance_uuids=(uuid,))
-    [claim] = pipeline_of(weights=[RAMWeigher()]).decide(hosts, request, FirstHost()).claims
+    [claim] = decided(
+        pipeline_of(weights=[RAMWeigher()]), hosts, request_spec(**asked), uuid
+    ).claims
     return claim
 
 
@@ -292,14 +224,6 @@ def test_a_decision_takes_from_the_inventories_and_gives_back_exactly():
     assert unused(hosts) == ([16], [3584], [20])
 
 
-def test_decisions_stop_where_placement_would():
-    hosts = host_table([fed("a"), fed("b")])
-    for number in range(6):
-        decide(hosts, f"i{number}", vcpus=1, memory_mb=1100)
-    with pytest.raises(NoValidHost):
-        decide(hosts, "one too many", vcpus=1, memory_mb=1100)
-
-
 def test_forced_hosts_are_held_to_their_inventories():
     hosts = host_table([fed()])
     assert decide(hosts, "i1", memory_mb=3584, force_hosts=["h"])
@@ -311,8 +235,7 @@ def test_a_rebuild_is_not():
     hosts = host_table([fed(usages={"VCPU": 99})])
     hints = {"_nova_check_type": ["rebuild"]}
     spec = request_spec(force_hosts=["h"], scheduler_hints=hints)
-    request = Request(spec=spec, instance_uuids=("i1",))
-    assert pipeline_of().decide(hosts, request, FirstHost()).claims == ()
+    assert decided(pipeline_of(), hosts, spec).claims == ()
 
 
 def test_pending_resources_are_told_apart():

@@ -10,24 +10,6 @@ from scheduler_worker.scheduling.normalize import clamp, clamp_one, normalize
 sizes = st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=20).map(np.array)
 
 
-@pytest.mark.parametrize(
-    ("values", "bounds", "expected"),
-    [
-        ([], {}, []),
-        ([5], {}, [0]),
-        ([5, 5], {}, [0, 0]),
-        ([0, 5, 10], {}, [0, 0.5, 1]),
-        ([5, 10], {"minval": 0}, [0.5, 1]),
-        ([5, 5], {"minval": 0}, [1, 1]),
-        ([0, 0], {"minval": 0}, [0, 0]),
-        ([0, 5], {"maxval": 10}, [0, 0.5]),
-        ([2, 3], {"minval": 1, "maxval": 5}, [0.25, 0.5]),
-    ],
-)
-def test_normalize(values, bounds, expected):
-    assert normalize(np.array(values, "i8"), **bounds).tolist() == expected
-
-
 def test_clamp_applies_declared_bounds_only():
     values = np.array([-5, 0, 5, 10])
     assert clamp(values, 0).tolist() == [0, 0, 5, 10]

@@ -18,6 +18,11 @@ def topology(image=None, vcpus=4, memory_mb=2048, **extra_specs):
     return instance_topology(flavor, {f"hw_{name}": value for name, value in (image or {}).items()})
 
 
+def read(text):
+    """Extra specs of a text such as ``numa_nodes=2 numa_cpus.0=0-1``."""
+    return dict(each.split("=") for each in text.split())
+
+
 def shapes(found):
     return [(sorted(cell.cpuset), sorted(cell.pcpuset), cell.memory) for cell in found.cells]
 
@@ -115,268 +120,168 @@ def test_empty_extra_specs_are_ignored(name):
     assert topology({"cpu_policy": "dedicated"}, **{name: ""}).cells[0].cpu_policy == "dedicated"
 
 
-FLAVOR, IMAGE = "spec_obj.flavor.extra_specs.hw:", "spec_obj.image.properties.hw_"
-
-
 @pytest.mark.parametrize(
-    ("extra_specs", "image", "field", "problem"),
+    ("extra_specs", "problem"),
     [
+        ("numa_nodes=3", "numa_nodes: 3 cannot share 4 vCPUs and 2048 MiB evenly"),
+        ("numa_nodes=0", "numa_nodes: '0' is not an integer >= 1"),
+        ("numa_nodes=x", "numa_nodes: 'x' is not an integer >= 1"),
+        ("numa_nodes=9", "numa_nodes: 9 cannot share 4 vCPUs"),
+        ("numa_nodes=2 numa_cpus.0=0-1", "numa_nodes: needs numa_cpus of each of the 2 nodes"),
+        ("numa_nodes=2 numa_mem.0=1024", "numa_nodes: needs numa_mem of each of the 2 nodes"),
         (
-            {"numa_nodes": "3"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "3 cannot share 4 vCPUs and 2048 MiB evenly",
-        ),
-        ({"numa_nodes": "0"}, {}, f"{FLAVOR}numa_nodes", "'0' is not an integer >= 1"),
-        ({"numa_nodes": "x"}, {}, f"{FLAVOR}numa_nodes", "'x' is not an integer >= 1"),
-        ({"numa_nodes": "9"}, {}, f"{FLAVOR}numa_nodes", "9 cannot share 4 vCPUs"),
-        ({}, {"numa_nodes": "x"}, f"{IMAGE}numa_nodes", "'x' is not an integer >= 1"),
-        (
-            {"numa_nodes": "2"},
-            {"numa_nodes": 2},
-            f"{IMAGE}numa_nodes",
-            "must not be set, as the flavor sets it",
+            "numa_nodes=1 numa_cpus.0=0-3",
+            "numa_nodes: needs numa_mem of each node, as numa_cpus is given",
         ),
         (
-            {"numa_nodes": "2", "numa_cpus__0": "0-1"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs numa_cpus of each of the 2 nodes",
+            "numa_nodes=1 numa_mem.0=2048",
+            "numa_nodes: needs numa_cpus of each node, as numa_mem is given",
         ),
         (
-            {"numa_nodes": "2", "numa_mem__0": "1024"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs numa_mem of each of the 2 nodes",
+            "numa_nodes=1 numa_cpus.0=0-2 numa_mem.0=2048",
+            "numa_nodes: needs every vCPU in numa_cpus of exactly one node",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-3"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs numa_mem of each node, as numa_cpus is given",
+            "numa_nodes=2 numa_cpus.0=0-2 numa_mem.0=1024 numa_cpus.1=2-3 numa_mem.1=1024",
+            "numa_nodes: needs every vCPU in numa_cpus of exactly one node",
         ),
         (
-            {"numa_nodes": "1", "numa_mem__0": "2048"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs numa_cpus of each node, as numa_mem is given",
+            "numa_nodes=2 numa_cpus.0=0-1 numa_mem.0=1024 numa_cpus.1=0-1 numa_mem.1=1024",
+            "numa_nodes: needs every vCPU in numa_cpus of exactly one node",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-2", "numa_mem__0": "2048"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs every vCPU in numa_cpus of exactly one node",
+            "numa_nodes=1 numa_cpus.0=0-3 numa_mem.0=1",
+            "numa_nodes: needs numa_mem that adds up to 2048 MiB",
         ),
         (
-            {
-                "numa_nodes": "2",
-                "numa_cpus__0": "0-2",
-                "numa_mem__0": "1024",
-                "numa_cpus__1": "2-3",
-                "numa_mem__1": "1024",
-            },
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs every vCPU in numa_cpus of exactly one node",
+            "numa_nodes=1 numa_cpus.0=0-4 numa_mem.0=2048",
+            "numa_cpus.0: 0-4 is not within the 4 vCPUs",
+        ),
+        ("numa_nodes=1 numa_cpus.0=0-3 numa_mem.0=-1", "numa_mem.0: '-1' is not an integer >= 0"),
+        ("cpu_policy=pinned", "cpu_policy: 'pinned' is none of shared, dedicated, mixed"),
+        ("cpu_policy=mixed", "cpu_policy: mixed needs hw:cpu_dedicated_mask or a real-time mask"),
+        (
+            "cpu_policy=mixed cpu_realtime=no cpu_realtime_mask=0",
+            "cpu_policy: mixed needs hw:cpu_dedicated_mask or a real-time mask",
         ),
         (
-            {
-                "numa_nodes": "2",
-                "numa_cpus__0": "0-1",
-                "numa_mem__0": "1024",
-                "numa_cpus__1": "0-1",
-                "numa_mem__1": "1024",
-            },
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs every vCPU in numa_cpus of exactly one node",
+            "cpu_policy=mixed cpu_dedicated_mask=0-3",
+            "cpu_dedicated_mask: must name some vCPUs, and not all",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-3", "numa_mem__0": "1"},
-            {},
-            f"{FLAVOR}numa_nodes",
-            "needs numa_mem that adds up to 2048 MiB",
+            "cpu_policy=mixed cpu_dedicated_mask=^0-3",
+            "cpu_dedicated_mask: must name some vCPUs, and not all",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-4", "numa_mem__0": "2048"},
-            {},
-            f"{FLAVOR}numa_cpus.0",
-            "0-4 is not within the 4 vCPUs",
+            "cpu_policy=mixed cpu_realtime=yes cpu_realtime_mask=^0-3",
+            "cpu_realtime_mask: must name some vCPUs",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-3", "numa_mem__0": "-1"},
-            {},
-            f"{FLAVOR}numa_mem.0",
-            "'-1' is not an integer >= 0",
+            "cpu_realtime=yes cpu_realtime_mask=^0-1",
+            "cpu_realtime: needs cpu_policy dedicated or mixed",
         ),
         (
-            {"numa_nodes": "1", "numa_cpus__0": "0-3"},
-            {"numa_cpus": [[0, 1, 2, 3]]},
-            f"{IMAGE}numa_cpus",
-            "must not be set, as the flavor sets it",
+            "cpu_policy=dedicated cpu_realtime=yes",
+            "cpu_realtime: needs a cpu_realtime_mask that leaves out a vCPU, "
+            "or an emulator_threads_policy",
         ),
         (
-            {},
-            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 3]]},
-            f"{IMAGE}numa_nodes",
-            "needs numa_mem of each node, as numa_cpus is given",
+            "mem_page_size=1G",
+            "mem_page_size: '1G' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
         ),
         (
-            {},
-            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 9]], "numa_mem": [1024, 1024]},
-            f"{IMAGE}numa_cpus",
-            "9 is not within the 4 vCPUs",
+            "cpu_policy=mixed cpu_dedicated_mask=a",
+            "cpu_dedicated_mask: 'a' is no CPU, range of CPUs, or one of them with ^",
         ),
         (
-            {"cpu_policy": "pinned"},
-            {},
-            f"{FLAVOR}cpu_policy",
-            "'pinned' is none of shared, dedicated, mixed",
+            "cpu_policy=dedicated cpu_dedicated_mask=0",
+            "cpu_dedicated_mask: needs hw:cpu_policy mixed",
+        ),
+        ("cpu_thread_policy=require", "cpu_thread_policy: needs cpu_policy dedicated or mixed"),
+        (
+            "emulator_threads_policy=isolate",
+            "emulator_threads_policy: isolate needs cpu_policy dedicated or mixed",
         ),
         (
-            {},
-            {"cpu_policy": "pinned"},
-            f"{IMAGE}cpu_policy",
-            "'pinned' is none of shared, dedicated, mixed",
-        ),
-        (
-            {"cpu_policy": "shared"},
-            {"cpu_policy": "dedicated"},
-            f"{IMAGE}cpu_policy",
-            "'dedicated' contradicts the flavor's 'shared'",
-        ),
-        (
-            {"cpu_policy": "mixed"},
-            {"cpu_policy": "dedicated"},
-            f"{IMAGE}cpu_policy",
-            "'dedicated' contradicts the flavor's 'mixed'",
-        ),
-        (
-            {"cpu_policy": "mixed"},
-            {},
-            f"{FLAVOR}cpu_policy",
-            "mixed needs hw:cpu_dedicated_mask or a real-time mask",
-        ),
-        (
-            {"cpu_policy": "mixed", "cpu_realtime": "no", "cpu_realtime_mask": "0"},
-            {},
-            f"{FLAVOR}cpu_policy",
-            "mixed needs hw:cpu_dedicated_mask or a real-time mask",
-        ),
-        (
-            {"cpu_policy": "mixed", "cpu_dedicated_mask": "0-3"},
-            {},
-            f"{FLAVOR}cpu_dedicated_mask",
-            "must name some vCPUs, and not all",
-        ),
-        (
-            {"cpu_policy": "mixed", "cpu_dedicated_mask": "^0-3"},
-            {},
-            f"{FLAVOR}cpu_dedicated_mask",
-            "must name some vCPUs, and not all",
-        ),
-        (
-            {"cpu_policy": "mixed", "cpu_realtime": "yes", "cpu_realtime_mask": "^0-3"},
-            {},
-            f"{FLAVOR}cpu_realtime_mask",
-            "must name some vCPUs",
-        ),
-        (
-            {"cpu_realtime": "yes", "cpu_realtime_mask": "^0-1"},
-            {},
-            f"{FLAVOR}cpu_realtime",
-            "needs cpu_policy dedicated or mixed",
-        ),
-        (
-            {"cpu_policy": "dedicated", "cpu_realtime": "yes"},
-            {},
-            f"{FLAVOR}cpu_realtime",
-            "needs a cpu_realtime_mask that leaves out a vCPU, or an emulator_threads_policy",
-        ),
-        (
-            {},
-            {"locked_memory": True},
-            f"{IMAGE}locked_memory",
-            "needs a mem_page_size",
-        ),
-        (
-            {"locked_memory": "true", "mem_page_size": "large"},
-            {"locked_memory": False},
-            f"{IMAGE}locked_memory",
-            "contradicts the flavor's",
-        ),
-        (
-            {"mem_page_size": "1G"},
-            {},
-            f"{FLAVOR}mem_page_size",
-            "'1G' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
-        ),
-        (
-            {"cpu_policy": "mixed", "cpu_dedicated_mask": "a"},
-            {},
-            f"{FLAVOR}cpu_dedicated_mask",
-            "'a' is no CPU, range of CPUs, or one of them with ^",
-        ),
-        (
-            {"cpu_policy": "dedicated", "cpu_dedicated_mask": "0"},
-            {},
-            f"{FLAVOR}cpu_dedicated_mask",
-            "needs hw:cpu_policy mixed",
-        ),
-        (
-            {"cpu_thread_policy": "require"},
-            {},
-            f"{FLAVOR}cpu_thread_policy",
-            "needs cpu_policy dedicated or mixed",
-        ),
-        (
-            {},
-            {"cpu_thread_policy": "require"},
-            f"{IMAGE}cpu_thread_policy",
-            "needs cpu_policy dedicated or mixed",
-        ),
-        (
-            {"cpu_policy": "dedicated", "cpu_thread_policy": "require"},
-            {"cpu_thread_policy": "isolate"},
-            f"{IMAGE}cpu_thread_policy",
-            "'isolate' contradicts the flavor's 'require'",
-        ),
-        (
-            {"emulator_threads_policy": "isolate"},
-            {},
-            f"{FLAVOR}emulator_threads_policy",
-            "isolate needs cpu_policy dedicated or mixed",
-        ),
-        (
-            {"cpu_policy": "dedicated", "emulator_threads_policy": "share"},
-            {"emulator_threads_policy": "isolate"},
-            f"{IMAGE}emulator_threads_policy",
-            "'isolate' contradicts the flavor's 'share'",
-        ),
-        (
-            {"mem_page_size": "huge"},
-            {},
-            f"{FLAVOR}mem_page_size",
-            "'huge' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
-        ),
-        (
-            {},
-            {"mem_page_size": "large"},
-            f"{IMAGE}mem_page_size",
-            "is only for flavors whose hw:mem_page_size is large or any",
-        ),
-        (
-            {"mem_page_size": "small"},
-            {"mem_page_size": "2MB"},
-            f"{IMAGE}mem_page_size",
-            "is only for flavors whose hw:mem_page_size is large or any",
+            "mem_page_size=huge",
+            "mem_page_size: 'huge' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
         ),
     ],
 )
-def test_invalid_and_contradicting_values_are_named(extra_specs, image, field, problem):
+def test_an_extra_spec_that_is_invalid_is_named(extra_specs, problem):
     with pytest.raises(RequestError) as refused:
-        topology(image, **extra_specs)
-    assert (refused.value.field, refused.value.problem) == (field, problem)
+        topology(**read(extra_specs))
+    assert str(refused.value) == f"spec_obj.flavor.extra_specs.hw:{problem}"
+
+
+@pytest.mark.parametrize(
+    ("image", "extra_specs", "problem"),
+    [
+        ({"numa_nodes": "x"}, "", "numa_nodes: 'x' is not an integer >= 1"),
+        ({"numa_nodes": 2}, "numa_nodes=2", "numa_nodes: must not be set, as the flavor sets it"),
+        (
+            {"numa_cpus": [[0, 1, 2, 3]]},
+            "numa_nodes=1 numa_cpus.0=0-3",
+            "numa_cpus: must not be set, as the flavor sets it",
+        ),
+        (
+            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 3]]},
+            "",
+            "numa_nodes: needs numa_mem of each node, as numa_cpus is given",
+        ),
+        (
+            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 9]], "numa_mem": [1024, 1024]},
+            "",
+            "numa_cpus: 9 is not within the 4 vCPUs",
+        ),
+        ({"cpu_policy": "pinned"}, "", "cpu_policy: 'pinned' is none of shared, dedicated, mixed"),
+        (
+            {"cpu_policy": "dedicated"},
+            "cpu_policy=shared",
+            "cpu_policy: 'dedicated' contradicts the flavor's 'shared'",
+        ),
+        (
+            {"cpu_policy": "dedicated"},
+            "cpu_policy=mixed",
+            "cpu_policy: 'dedicated' contradicts the flavor's 'mixed'",
+        ),
+        ({"locked_memory": True}, "", "locked_memory: needs a mem_page_size"),
+        (
+            {"locked_memory": False},
+            "locked_memory=true mem_page_size=large",
+            "locked_memory: contradicts the flavor's",
+        ),
+        (
+            {"cpu_thread_policy": "require"},
+            "",
+            "cpu_thread_policy: needs cpu_policy dedicated or mixed",
+        ),
+        (
+            {"cpu_thread_policy": "isolate"},
+            "cpu_policy=dedicated cpu_thread_policy=require",
+            "cpu_thread_policy: 'isolate' contradicts the flavor's 'require'",
+        ),
+        (
+            {"emulator_threads_policy": "isolate"},
+            "cpu_policy=dedicated emulator_threads_policy=share",
+            "emulator_threads_policy: 'isolate' contradicts the flavor's 'share'",
+        ),
+        (
+            {"mem_page_size": "large"},
+            "",
+            "mem_page_size: is only for flavors whose hw:mem_page_size is large or any",
+        ),
+        (
+            {"mem_page_size": "2MB"},
+            "mem_page_size=small",
+            "mem_page_size: is only for flavors whose hw:mem_page_size is large or any",
+        ),
+    ],
+)
+def test_a_property_that_is_invalid_or_contradicts_the_flavor_is_named(image, extra_specs, problem):
+    with pytest.raises(RequestError) as refused:
+        topology(image, **read(extra_specs))
+    assert str(refused.value) == f"spec_obj.image.properties.hw_{problem}"
 
 
 @pytest.mark.parametrize(("vcpus", "memory_mb"), [(4, 2047), (5, 2048)])
@@ -386,16 +291,10 @@ def test_nodes_share_evenly_or_list_their_shares(vcpus, memory_mb):
     assert len(topology(numa_nodes="4").cells) == 4
 
 
-def test_flavor_and_image_may_agree():
-    same = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
-    found = topology(same, cpu_policy="dedicated", **same)
-    assert found.emulator_threads_policy == "isolate"
-    assert found.cells[0].cpu_thread_policy == "require"
-
-
-def test_the_image_decides_what_the_flavor_leaves_open():
-    reported = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
-    found = topology(reported, cpu_policy="dedicated")
+@pytest.mark.parametrize("is_in_flavor", [True, False])
+def test_the_image_may_agree_and_decides_what_the_flavor_leaves_open(is_in_flavor):
+    asked = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
+    found = topology(asked, cpu_policy="dedicated", **asked if is_in_flavor else {})
     assert found.emulator_threads_policy == "isolate"
     assert found.cells[0].cpu_thread_policy == "require"
 
@@ -473,3 +372,80 @@ def test_an_entry_of_a_node_that_makes_no_sense_is_refused(name, value):
     image = {"numa_nodes": 1, "numa_cpus": [[0, 1, 2, 3]], "numa_mem": [2048]}
     with pytest.raises(RequestError, match=f"hw_{name}"):
         topology(image | {name: value})
+
+
+# Policies that amounts and traits stand for
+
+
+def of_flavor(extra_specs, image=None, vcpus=2):
+    flavor = request_spec(vcpus=vcpus, memory_mb=2048, extra_specs=extra_specs).flavor
+    return instance_topology(flavor, image or {})
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "pins"),
+    [
+        ({"resources:PCPU": "2"}, True),
+        ({"resources1:PCPU": "1", "resources2:PCPU": "1", "resources:VCPU": "0"}, True),
+        ({"resources:PCPU": "3", "hw:emulator_threads_policy": "isolate"}, True),
+        ({"resources_a:PCPU": "2"}, False),
+        ({"resources:PCPU": "0"}, False),
+        ({"resources:PCPU": "two"}, False),
+        ({"resources:VCPU": "3"}, False),
+    ],
+)
+def test_requested_pinned_cpus_are_a_dedicated_cell(extra_specs, pins):
+    found = of_flavor(extra_specs)
+    cells = (
+        [(*cell.cpuset, *cell.pcpuset, cell.cpu_policy) for cell in found.cells] if found else []
+    )
+    assert cells == ([(0, 1, "dedicated")] if pins else [])
+
+
+TRAIT = "trait:HW_CPU_HYPERTHREADING"
+DEDICATED = {"hw:cpu_policy": "dedicated"}
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "image", "policy"),
+    [
+        (DEDICATED | {TRAIT: "required"}, {}, "require"),
+        ({"resources:PCPU": "2", TRAIT: "forbidden"}, {}, "isolate"),
+        (DEDICATED | {"trait1:HW_CPU_HYPERTHREADING": "required"}, {}, "require"),
+        (DEDICATED, {"traits_required": ["HW_CPU_HYPERTHREADING"]}, "require"),
+        (
+            DEDICATED | {TRAIT: "forbidden"},
+            {"traits_required": ["HW_CPU_HYPERTHREADING"]},
+            "isolate",
+        ),
+        (DEDICATED | {TRAIT: "preferred"}, {"traits_required": "none"}, None),
+    ],
+)
+def test_the_trait_of_several_threads_is_a_thread_policy(extra_specs, image, policy):
+    assert of_flavor(extra_specs, image).cells[0].cpu_thread_policy == policy
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "image", "field"),
+    [
+        ({"resources:PCPU": "1"}, {}, "flavor.extra_specs.resources:PCPU"),
+        ({"resources:PCPU": "2", "resources:VCPU": "2"}, {}, "flavor.extra_specs.resources:PCPU"),
+        (DEDICATED | {"resources:PCPU": "2"}, {}, "flavor.extra_specs.hw:cpu_policy"),
+        ({"resources:VCPU": "2"}, {"hw_cpu_policy": "shared"}, "image.properties.hw_cpu_policy"),
+        ({TRAIT: "forbidden"}, {}, f"flavor.extra_specs.{TRAIT}"),
+        (
+            {},
+            {"traits_required": ["HW_CPU_HYPERTHREADING"]},
+            "image.properties.traits_required",
+        ),
+        (
+            DEDICATED | {TRAIT: "required", "hw:cpu_thread_policy": "require"},
+            {},
+            "flavor.extra_specs.hw:cpu_thread_policy",
+        ),
+    ],
+)
+def test_two_ways_to_ask_for_the_same_are_refused(extra_specs, image, field):
+    with pytest.raises(RequestError) as refused:
+        of_flavor(extra_specs, image)
+    assert refused.value.field == f"spec_obj.{field}"

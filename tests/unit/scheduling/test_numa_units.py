@@ -217,16 +217,6 @@ def test_an_invalid_reported_topology_counts_as_none(reported, passes):
 # PciPassthroughFilter
 
 
-def test_hosts_with_enough_devices_pass():
-    table = hosts(
-        a={"pci_device_pools": [VF | {"count": 1}]},
-        b={"pci_device_pools": [VF | {"count": 1}, VF | {"count": 1, "numa_node": 1}]},
-        c={},
-        d={"pci_device_pools": [VF | {"count": 2}]},
-    )
-    assert verdicts(PCI, table, request_spec(pci_requests=devices(2))) == [False, True, False, True]
-
-
 def test_the_reason_names_the_request_that_is_not_served():
     table = hosts(a={"pci_device_pools": [VF | {"count": 1}]})
     plain = {"requests": [*devices()["requests"], {"count": 3, "spec": [{"vendor_id": "10de"}]}]}

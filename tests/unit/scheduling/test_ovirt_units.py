@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VirtUse
@@ -22,7 +21,7 @@ from scheduler_worker.scheduling.ovirt import (
     weights,
 )
 from scheduler_worker.scheduling.plugin import Filter, Weigher
-from tests.support.hosts import NOW_S, host_record, host_table, request_spec
+from tests.support.hosts import NOW_S, claim, host_record, host_table, request_spec
 from tests.support.units import made
 
 TOPOLOGY = {"sockets": 1, "cores": 4, "threads": 8}
@@ -60,19 +59,9 @@ def scores(unit: type[Weigher], hosts: HostTable, spec: RequestSpec, **parameter
     return made_unit.compared(raw, spec).tolist()
 
 
-def reserve(hosts: HostTable, host: str, uuid: str = "other", **taken: Any) -> None:
+def reserve(hosts: HostTable, host: str, **taken: Any) -> None:
     """A pending VM on a host."""
-    [record] = hosts.find(host)
-    hosts.consume(
-        Claim(
-            instance_uuid=uuid,
-            host_uuid=record.uuid,
-            host=host,
-            nodename=record.nodename,
-            resources=Resources(**taken),
-            host_version=1,
-        )
-    )
+    hosts.consume(claim("other", host, **taken))
 
 
 class TestMemory:

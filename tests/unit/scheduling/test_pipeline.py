@@ -10,7 +10,6 @@ import pytest
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
 from scheduler_worker.model.decisions import Allocation
 from scheduler_worker.scheduling.destination import LABEL as DESTINATION
-from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import RamFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
@@ -22,7 +21,7 @@ from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Weight
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
 from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import made, pipeline_of
+from tests.support.units import decided, explained, made, pipeline_of
 
 
 class Roomy(Filter):
@@ -78,8 +77,7 @@ def table(*free_mb: int, **fields):
 
 def decide(hosts, spec, *uuids, filters=(Roomy,), alternates=0, reserved=None):
     pipeline = pipeline_of([unit() for unit in filters], [Free()], Options())
-    request = Request(spec=spec, instance_uuids=uuids or ("i",), num_alternates=alternates)
-    return pipeline.decide(hosts, request, random.Random(1), reserved)
+    return decided(pipeline, hosts, spec, *uuids, alternates=alternates, reserved=reserved)
 
 
 def names(decision) -> list[list[str]]:
@@ -134,8 +132,7 @@ def test_a_filter_that_runs_once_does_not_reject_for_what_earlier_instances_took
     spec = request_spec(memory_mb=1000, extra_specs={"capabilities:free_ram_mb": ">= 2000"})
     pipeline = pipeline_of([RamFilter(), ComputeCapabilitiesFilter()], [RAMWeigher()], Options())
     hosts = table(*([3500] * count))
-    request = Request(spec=spec, instance_uuids=tuple("abcdef"[: 3 * count]))
-    assert len(pipeline.decide(hosts, request, random.Random(1)).claims) == 3 * count
+    assert len(decided(pipeline, hosts, spec, *"abcdef"[: 3 * count]).claims) == 3 * count
     assert hosts.free_ram_mb.tolist() == [500] * count
 
 
@@ -150,16 +147,13 @@ def three_hosts():
 
 
 def test_a_weigher_that_raises_raises_again():
-    hosts, pipeline = (
-        three_hosts(),
-        pipeline_of([], [made(MetricsWeigher, REQUIRED), Free()], REQUIRED),
-    )
-    request = Request(spec=request_spec(), instance_uuids=("i",))
+    hosts = three_hosts()
+    pipeline = pipeline_of([], [made(MetricsWeigher, REQUIRED), Free()], REQUIRED)
     for _ in range(3):
         with pytest.raises(ComputeHostMetricNotFound, match=r"on the compute host node c\.c"):
-            pipeline.decide(hosts, request, random.Random(1))
+            decided(pipeline, hosts, request_spec())
     hosts.put(host_record(host="c", metrics=METRIC), 9)
-    assert pipeline.decide(hosts, request, random.Random(1)).selections
+    assert decided(pipeline, hosts, request_spec()).selections
 
 
 def test_a_host_that_is_rejected_for_this_request_is_not_weighed():
@@ -167,9 +161,7 @@ def test_a_host_that_is_rejected_for_this_request_is_not_weighed():
         [ServerGroupAntiAffinityFilter()], [made(MetricsWeigher, REQUIRED)], REQUIRED
     )
     apart = request_spec(instance_group={"policy": "anti-affinity", "members": ["x"]})
-    request = Request(spec=apart, instance_uuids=("i",))
-    decision = pipeline.decide(three_hosts(), request, random.Random(1))
-    assert names(decision) == [["a"]]
+    assert names(decided(pipeline, three_hosts(), apart)) == [["a"]]
 
 
 class Odd(Weigher):
@@ -183,21 +175,19 @@ def test_a_nan_score_counts_as_0_and_changes_no_other():
     hosts, pipeline = table(100, 2000, 3000), pipeline_of([], [Odd()], Options())
     chosen = []
     for number in range(3):
-        request = Request(spec=request_spec(memory_mb=100), instance_uuids=(f"i{number}",))
-        chosen += names(pipeline.decide(hosts, request, random.Random(1)))
+        chosen += names(decided(pipeline, hosts, request_spec(memory_mb=100), f"i{number}"))
     assert chosen == [["h1"]] * 3
 
 
 def test_row_filters_run_last_and_explanations_keep_the_configured_order():
     hosts = host_table([host_record(host="h1"), host_record(host="h2", memory_mb=1)])
     pipeline = pipeline_of([OneByOne(), Roomy()], [], Options())
-    request = Request(spec=request_spec(), instance_uuids=("i",))
     OneByOne.shown = []
     with pytest.raises(NoValidHost) as refused:
-        pipeline.decide(hosts, request, random.Random(1))
+        decided(pipeline, hosts, request_spec())
     assert OneByOne.shown == ["h1"]
     assert [step.name for step in refused.value.diagnosis.filters] == ["Roomy", "OneByOne"]
-    diagnosis = explain(pipeline, hosts, request, random.Random(1))
+    diagnosis = explained(pipeline, hosts, request_spec())
     assert [(step.name, step.hosts_out) for step in diagnosis.filters] == [
         ("OneByOne", 1),
         ("Roomy", 0),

@@ -56,56 +56,12 @@ def test_a_group_takes_all_from_one_provider():
     )
 
 
-def test_the_flavors_own_group_may_take_from_several():
-    spread = tree(device("a", VGPU=1), device("b", "a", FPGA=1))
-    chosen = match(spread.providers, frozenset(), Supply(groups=(demand("", VGPU=1, FPGA=1),)))
-    assert {use.provider for use in uses_of(spread, chosen)} == {"a", "b"}  # type: ignore[arg-type]
-
-
 def test_traits_choose_the_provider():
     assert served(TWO_PORTS, demand("g", required="FAST", SRIOV_NET_VF=1)) == {"g": "p1"}
     assert served(TWO_PORTS, demand("g", forbidden="FAST", SRIOV_NET_VF=1)) == {"g": "p2"}
     assert served(TWO_PORTS, demand("g", required="NONE", SRIOV_NET_VF=1)) == (
         "has no provider of 1 SRIOV_NET_VF with NONE"
     )
-
-
-def test_the_providers_of_the_flavor_have_its_traits_together():
-    host = tree(device("a", VGPU=1, traits="GPU"), device("b", VGPU=1), traits="ROOT")
-    assert served(host, demand("", required="ROOT GPU", VGPU=1)) == {"": "a"}
-    assert served(host, demand("", required="ROOT", forbidden="GPU", VGPU=1)) == {"": "b"}
-    assert served(host, demand("", required="OTHER", VGPU=1)) == TOGETHER
-    assert served(host, demand("", forbidden="ROOT", VGPU=1)) == TOGETHER
-
-
-def test_the_search_backtracks():
-    narrow = demand("n", required="FAST", SRIOV_NET_VF=4)
-    assert served(TWO_PORTS, demand("w", SRIOV_NET_VF=4), narrow) == {"w": "p2", "n": "p1"}
-    assert served(TWO_PORTS, demand("w", SRIOV_NET_VF=4), narrow, demand("x", SRIOV_NET_VF=1)) == (
-        TOGETHER
-    )
-
-
-def test_isolated_groups_have_a_provider_each():
-    three = [demand(name, SRIOV_NET_VF=1) for name in "abc"]
-    assert set(served(TWO_PORTS, *three[:2], isolates=True).values()) == {"p1", "p2"}
-    assert served(TWO_PORTS, *three, isolates=True) == TOGETHER
-    assert len(served(TWO_PORTS, *three)) == 3
-
-
-def test_groups_of_a_subtree_share_a_branch():
-    host = tree(
-        device("n0", NUMA_CORE=8),
-        device("n1", NUMA_CORE=4),
-        device("g0", "n0", VGPU=1),
-        device("g1", "n1", VGPU=1, traits="FAST"),
-    )
-    groups = demand("cpu", NUMA_CORE=4), demand("gpu", VGPU=1, required="FAST")
-    subtree = (frozenset({"cpu", "gpu"}),)
-    assert served(host, *groups, same_subtree=subtree) == {"cpu": "n1", "gpu": "g1"}
-    larger = demand("cpu", NUMA_CORE=8), groups[1]
-    assert served(host, *larger) == {"cpu": "n0", "gpu": "g1"}
-    assert served(host, *larger, same_subtree=subtree) == TOGETHER
 
 
 def test_units_and_steps_hold_for_one_request():
@@ -134,14 +90,3 @@ def test_a_host_that_takes_too_many_tries_does_not_pass():
     assert served(pool, *groups, isolates=True) == (
         "has more providers than 5000 tries could match"
     )
-
-
-def test_taking_and_giving_back_leaves_the_same():
-    before = tree(device("p", VGPU=4), device("q", VGPU=4, FPGA=1))
-    uses = uses_of(
-        before,
-        match(before.providers, frozenset(), Supply(groups=(demand("g", VGPU=2, FPGA=1),))),  # type: ignore[arg-type]
-    )
-    after = before.taken(uses)
-    assert served(after, demand("g", FPGA=1)) == "has no provider of 1 FPGA"
-    assert after.taken(uses, -1).providers is before.providers

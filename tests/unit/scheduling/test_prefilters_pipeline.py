@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Request
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import pipeline_of
+from tests.support.units import decided, explained, pipeline_of
 
 GPU = {"requester_id": "gpu", "resources": {"VGPU": 1}}
 PIPELINE = pipeline_of([], [], Options())
@@ -27,8 +23,7 @@ def hosts() -> HostTable:
 
 
 def decide(hosts: HostTable, *uuids: str, **asked) -> Decision:
-    request = Request(spec=request_spec(**asked), instance_uuids=uuids)
-    return PIPELINE.decide(hosts, request, random.Random(1))
+    return decided(PIPELINE, hosts, request_spec(**asked), *uuids)
 
 
 def mapped(decision: Decision) -> list[str]:
@@ -62,17 +57,10 @@ def test_a_report_keeps_what_is_reserved(hosts):
 def test_a_repeated_instance_keeps_its_provider(hosts):
     first = mapped(decide(hosts, "one", requested_resources=[GPU]))
     decide(hosts, "two", requested_resources=[GPU])
-    request = Request(spec=request_spec(requested_resources=[GPU]), instance_uuids=("one",))
-    again = PIPELINE.decide(hosts, request, random.Random(1), {"one": 0})
+    spec = request_spec(requested_resources=[GPU])
+    again = decided(PIPELINE, hosts, spec, "one", reserved={"one": 0})
     assert mapped(again) == first
     assert not again.claims
-
-
-def test_a_failed_request_leaves_nothing_taken(hosts):
-    before = hosts.state(0).provider_tree
-    with pytest.raises(NoValidHost):
-        decide(hosts, "one", "two", "three", requested_resources=[GPU])
-    assert hosts.state(0).provider_tree == before
 
 
 def test_forcing_does_not_bypass_a_disabled_host():
@@ -84,10 +72,8 @@ def test_forcing_does_not_bypass_a_disabled_host():
 def test_request_filters_are_named_where_they_reject():
     hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b")])
     spec = request_spec(extra_specs={"trait:X": "required"})
-    request = Request(spec=spec, instance_uuids=("one",))
-    diagnosis = explain(PIPELINE, hosts, request, random.Random(1))
+    diagnosis = explained(PIPELINE, hosts, spec)
     assert [step.name for step in diagnosis.filters] == ["RequestFilters"]
     [reason] = [each.reason for each in diagnosis.verdicts if each.host == "b"]
     assert reason == "lacks trait X"
-    plain = Request(spec=request_spec(), instance_uuids=("one",))
-    assert not explain(PIPELINE, hosts, plain, random.Random(1)).filters
+    assert not explained(PIPELINE, hosts, request_spec()).filters

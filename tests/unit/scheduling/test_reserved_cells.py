@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import pytest
 
@@ -17,10 +15,9 @@ from scheduler_worker.scheduling.filters.numa_topology import (
     PciPassthroughFilter,
 )
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import pipeline_of
+from tests.support.units import decided, pipeline_of
 
 PIPELINE = pipeline_of([NUMATopologyFilter(), PciPassthroughFilter()], [PCIWeigher()], Options())
 
@@ -78,8 +75,7 @@ def hosts() -> HostTable:
 
 
 def decide(hosts: HostTable, *uuids: str) -> Decision:
-    request = Request(spec=SPEC, instance_uuids=uuids)
-    return PIPELINE.decide(hosts, request, random.Random(1))
+    return decided(PIPELINE, hosts, SPEC, *uuids)
 
 
 def inside(hosts: HostTable) -> tuple:
@@ -130,13 +126,6 @@ def test_what_is_given_back_is_as_it_was(hosts):
     assert inside(hosts) == before
 
 
-def test_a_request_that_fails_takes_nothing(hosts):
-    before = inside(hosts)
-    with pytest.raises(NoValidHost):
-        decide(hosts, "a", "b", "c", "d")
-    assert inside(hosts) == before
-
-
 def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
     any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
     mixed = host_record(
@@ -151,16 +140,11 @@ def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
     )
     hosts = host_table([mixed])
     spec = request_spec(vcpus=2, memory_mb=1024, numa_topology={"cells": any_pages})
-    request = Request(spec=spec, instance_uuids=("a", "b"))
-    claims = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    claims = decided(PIPELINE, hosts, spec, "a", "b").claims
     sizes = {used.page_kb for claim in claims for used in claim.resources.numa}
     assert len(sizes) == 1
     with pytest.raises(NoValidHost):
-        PIPELINE.decide(
-            host_table([mixed]),
-            Request(spec=spec, instance_uuids=("a", "b", "c")),
-            random.Random(1),
-        )
+        decided(PIPELINE, host_table([mixed]), spec, "a", "b", "c")
 
 
 def split_cores() -> HostRecord:
@@ -177,23 +161,18 @@ def test_two_instances_with_isolated_emulator_threads_have_a_core_each():
         memory_mb=1024,
         numa_topology={"cells": [PINNED | one], "emulator_threads_policy": "isolate"},
     )
-    request = Request(spec=spec, instance_uuids=("a", "b"))
-    claims = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    claims = decided(PIPELINE, hosts, spec, "a", "b").claims
     assert [claim.resources.numa[0].pinned for claim in claims] == [(0, 2), (1, 3)]
 
 
 def test_a_device_is_taken_where_an_unchecked_topology_does_not_fit():
     hosts = host_table([host_of_two_cells(pci_device_pools=[pool(0, 1, "p")])])
     huge = PINNED | {"cpu_policy": "dedicated", "pagesize": 2**20}
-    request = Request(
-        spec=msgspec.structs.replace(SPEC, numa_topology={"cells": [huge]}),
-        instance_uuids=("a", "b"),
-    )
+    spec = msgspec.structs.replace(SPEC, numa_topology={"cells": [huge]})
     pipeline = pipeline_of([PciPassthroughFilter()], [], Options())
     with pytest.raises(NoValidHost):
-        pipeline.decide(hosts, request, random.Random(1))
-    one = msgspec.structs.replace(request, instance_uuids=("a",))
-    [claim] = pipeline.decide(hosts, one, random.Random(1)).claims
+        decided(pipeline, hosts, spec, "a", "b")
+    [claim] = decided(pipeline, hosts, spec).claims
     assert claim.resources.numa is None
     assert [devices.count for devices in claim.resources.pci] == [1]
 
@@ -207,8 +186,7 @@ def test_a_forced_host_gives_cells_beyond_its_ratios():
         numa_topology={"cells": [PINNED | mixed, PINNED | mixed | {"id": 1}]},
         force_hosts=("h",),
     )
-    request = Request(spec=spec, instance_uuids=("a",))
-    [claim] = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    [claim] = decided(PIPELINE, hosts, spec).claims
     assert [len(used.pinned) for used in claim.resources.numa] == [2, 2]
     assert {used.page_kb for used in claim.resources.numa} == {2048}
     assert [devices.count for devices in claim.resources.pci] == [1]

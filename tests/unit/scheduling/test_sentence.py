@@ -1,20 +1,17 @@
 """The sentence of an explanation, and the host that came nearest."""
 
-import random
-
 import pytest
 
 from scheduler_worker.model.decisions import FilterStep, NearMiss
 from scheduler_worker.scheduling import sentence
-from scheduler_worker.scheduling.explain import explain, nearest
+from scheduler_worker.scheduling.explain import nearest
 from scheduler_worker.scheduling.filters.aggregates import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
-from tests.support.units import made, pipeline_of
+from tests.support.units import explained, made, pipeline_of
 
 
 class Foreign(Filter):
@@ -27,10 +24,9 @@ class Foreign(Filter):
         return False
 
 
-def explained(hosts, spec, *filters, weights=(RAMWeigher, CPUWeigher)):
+def sentence_of(hosts, spec, *filters, weights=(RAMWeigher, CPUWeigher)):
     pipeline = pipeline_of([made(each) for each in filters], [made(each) for each in weights])
-    request = Request(spec=spec, instance_uuids=("i",))
-    return explain(pipeline, hosts, request, random.Random(1), limit=1).sentence
+    return explained(pipeline, hosts, spec, limit=1).sentence
 
 
 def near(hosts, spec, *filters):
@@ -47,7 +43,7 @@ def test_a_refusal_counts_hosts_filter_by_filter_and_names_the_nearest():
         aggregates=[aggregate("busy", "small0", availability_zone="az1")],
     )
     spec = request_spec(memory_mb=4096, availability_zone="az1")
-    assert explained(hosts, spec, RamFilter, AvailabilityZoneFilter) == (
+    assert sentence_of(hosts, spec, RamFilter, AvailabilityZoneFilter) == (
         "No host: of 5 hosts 2 are enabled in zone az1, of those none has 4,096 MiB of memory "
         "left; nearest is host busy, short of 1,024 MiB of memory."
     )
@@ -84,7 +80,7 @@ def test_inventories_tell_what_is_short():
         host="a",
         resource_providers=[{"uuid": "uuid-a", "inventories": inventories, "usages": usages}],
     )
-    assert explained(host_table([record]), request_spec(vcpus=2, memory_mb=1024), RamFilter) == (
+    assert sentence_of(host_table([record]), request_spec(vcpus=2, memory_mb=1024), RamFilter) == (
         "No host: of 1 host none has 1,024 MEMORY_MB, 2 VCPU left in their inventories; "
         "nearest is host a, short of 1 vCPUs."
     )
@@ -95,7 +91,7 @@ def test_units_of_others_that_do_not_say_what_they_read_are_not_asked_about_all_
     Foreign.asked = 0
     assert near(hosts, request_spec(), RamFilter, Foreign) == NearMiss(host="a")
     assert Foreign.asked == 0
-    text = explained(hosts, request_spec(), RamFilter, Foreign)
+    text = sentence_of(hosts, request_spec(), RamFilter, Foreign)
     assert text == (
         "No host: of 2 hosts none passes Foreign; nearest is host a, which does not pass."
     )
@@ -105,14 +101,14 @@ def test_a_placement_names_the_weighers_that_gave_most():
     hosts = host_table(
         [host_record(host="a", vcpus=4, memory_mb=4096), host_record(host="b", memory_mb=8192)]
     )
-    assert explained(hosts, request_spec(), RamFilter) == (
+    assert sentence_of(hosts, request_spec(), RamFilter) == (
         "Host b: first of 2 hosts that pass, by RAMWeigher (1.00)."
     )
-    assert explained(hosts, request_spec(memory_mb=6000), RamFilter) == (
+    assert sentence_of(hosts, request_spec(memory_mb=6000), RamFilter) == (
         "Host b: the only one of 2 hosts that passes."
     )
     equal = host_table([host_record(host="a"), host_record(host="b")])
-    assert explained(equal, request_spec(), RamFilter) == (
+    assert sentence_of(equal, request_spec(), RamFilter) == (
         "Host a: first of 2 hosts that pass, as good as the next."
     )
 
@@ -130,7 +126,7 @@ def test_reasons_that_are_no_amounts_are_clauses():
 
 
 def test_without_hosts():
-    assert explained(host_table([]), request_spec(), RamFilter) == "No host: there are none."
+    assert sentence_of(host_table([]), request_spec(), RamFilter) == "No host: there are none."
     assert sentence.of_reason("There are no hosts.") == "No host: there are no hosts."
 
 

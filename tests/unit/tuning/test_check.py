@@ -12,7 +12,6 @@ GOOD = "scope: VM\nrules:\n  r: {output: a.b, target: 1}\n"
 @pytest.mark.parametrize(
     ("lines", "kind"),
     [
-        (["min: 1", "max: 2"], "E_SCHEMA"),
         (["when: 1"], "E_SCHEMA"),
         (["target:"], "E_SCHEMA"),
         (["target: null"], "E_SCHEMA"),

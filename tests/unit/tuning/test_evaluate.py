@@ -117,11 +117,6 @@ def test_when_and_when_any_and_when_all_must_all_be_true():
         assert outputs(cycle_of(load(text), sample)).get("vm1", {"x.out": 0})["x.out"] == expected
 
 
-def test_rules_of_several_files_are_combined_by_their_weights():
-    texts = (rule("target: 100", "influence: 3"), rule("target: 20"))
-    assert outputs(cycle_of(load(*texts), one_vm(x={"out": 0}))) == {"vm1": {"x.out": 80}}
-
-
 def test_equal_votes_are_combined_without_rounding_errors():
     assert (0.1 + 0.1 + 0.1) / 3 != 0.1
     program = load(*[rule("target: x.t", "influence: 1")] * 3)
@@ -150,22 +145,6 @@ def test_weights_of_any_size_combine_votes_of_any_size(weight):
     assert outputs(cycle_of(load(*texts), one_vm(x={"out": 1}))) == {"vm1": {"x.out": 5e307}}
 
 
-def test_time_accumulates_while_a_change_is_held_back():
-    text = rule("target: 0", LINEAR, "min_absolute_change: 25")
-    program, sample = load(text), one_vm(x={"out": 100})
-    state, found = EvaluatorState({VM1: 0.0}), []
-    for now_s in (10.0, 20.0, 30.0, 40.0):
-        cycle = cycle_of(program, sample, state, now_s)
-        state = cycle.state
-        found.append((outputs(cycle), state.held.get("1.yaml:r", {}).get(VM1)))
-    assert found == [
-        ({}, HeldChange(10, -1)),
-        ({}, HeldChange(20, -1)),
-        ({"vm1": {"x.out": 70}}, None),
-        ({}, HeldChange(10, -1)),
-    ]
-
-
 def test_a_change_of_direction_discards_the_accumulated_time():
     state = EvaluatorState({VM1: 100.0}, {}, {"1.yaml:r": {VM1: HeldChange(99, -1)}})
     text = rule("target: x.t", LINEAR, "min_absolute_change: 5")
@@ -184,13 +163,6 @@ def test_the_state_of_entities_that_are_gone_is_dropped():
     state = cycle_of(program, Sample(vms={"b": {"x": {"out": 1}}}), state, 1.0).state
     parts = [state.evaluated_at_s, state.emitted["x.new"], state.held["1.yaml:r"]]
     assert all([each.name for each in part] == ["b"] for part in parts)  # type: ignore[attr-defined]
-
-
-def test_the_elapsed_time_of_a_first_evaluation_is_an_option():
-    program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
-    assert outputs(cycle_of(program, sample)) == {}
-    cycle = cycle_of(program, sample, options=ElapsedOptions(initial_elapsed_s=15))
-    assert outputs(cycle) == {"vm1": {"x.out": 85}}
 
 
 def test_elapsed_time_is_never_negative_and_has_an_upper_bound():

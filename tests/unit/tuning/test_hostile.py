@@ -7,7 +7,7 @@ import pytest
 from scheduler_worker.tuning import expressions, yaml_subset
 from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.yaml_subset import MAX_BYTES
-from tests.support.tuning import issues, load, one_vm, rule
+from tests.support.tuning import issues, load, rule
 
 FULL = MAX_BYTES - 100
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -81,14 +81,3 @@ def test_a_long_chain_of_names_neither_recurses_nor_multiplies():
     assert recursion < 5000
     [plan] = load(text).plans.values()
     assert len(plan.live) < 5010
-
-
-def test_statistics_are_keys_and_never_attributes():
-    class Trap(dict):
-        def __getattr__(self, name):
-            raise AssertionError(name)
-
-    from tests.support.tuning import cycle_of, diagnosed
-
-    cycle = cycle_of(load(rule("target: x.__class__.__name__")), one_vm(x=Trap(out=1)))
-    assert diagnosed(cycle) == ["missing_property"]
