@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import multiprocessing
-import re
 from pathlib import Path
 
 from bench import fleet
@@ -42,4 +41,5 @@ def _measure(hosts: int) -> dict:
 
 def _peak_mib() -> float:
     """Of this program; what ``getrusage`` says includes the parent's size when it was forked."""
-    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").open())
+    return int(status["VmHWM"].split()[0]) / 1024

@@ -191,8 +191,9 @@ def test_work_that_can_never_be_done_is_dead_lettered_once(tracker):
 
 
 def test_an_unreadable_message_is_dead_lettered(tracker):
-    tracker.refuse(1, "it is no JSON")
-    assert tracker.due() == [DeadLetter(1, "it is no JSON")]
+    tracker.finish(taken(tracker, 1, call=False), None)
+    tracker.refuse(2, "it is no JSON")
+    assert tracker.due() == [DeadLetter(2, "it is no JSON"), ack(1)]
 
 
 def test_a_message_given_back_stays_unacknowledged_until_its_copy_is_confirmed(tracker):

@@ -19,8 +19,8 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, WeightedSum
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
-from scheduler_worker.scheduling.weighers.resources import RAMWeigher
-from tests.support.hosts import host_record, host_table, request_spec
+from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
+from tests.support.hosts import aggregate, host_record, host_table, request_spec
 from tests.support.units import decided, explained, made, pipeline_of
 
 
@@ -394,3 +394,22 @@ def test_best_totals_by_ends_are_those_by_all_hosts(seed, selector, monkeypatch)
         table = rng.choice([table for table in tables if len(table)])
         with contextlib.suppress(NoValidHost):
             pipeline.decide(table, Request(spec=spec, instance_uuids=(f"i{number}",)), rng)
+
+
+def test_clusters_whose_aggregates_switch_different_weights_on_are_scored_together():
+    weights = [
+        made(RAMWeigher, ram_weight_multiplier=0.0),
+        made(CPUWeigher, cpu_weight_multiplier=0.0),
+    ]
+    pipeline = pipeline_of([], weights)
+    tables = [
+        host_table(
+            [host_record(host=host, memory_mb_used=used) for host, used in hosts.items()],
+            aggregates=[aggregate(*hosts, **{multiplier: "1.0"})],
+        )
+        for multiplier, hosts in (
+            ("ram_weight_multiplier", {"a1": 7168, "a2": 6144}),
+            ("cpu_weight_multiplier", {"b1": 0, "b2": 4096}),
+        )
+    ]
+    assert pipeline.best_totals(tables, request_spec()) == [0.25, 1.0]
