@@ -41,5 +41,5 @@ def _measure(hosts: int) -> dict:
 
 def _peak_mib() -> float:
     """Of this program; what ``getrusage`` says includes the parent's size when it was forked."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").open())
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) / 1024

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
+from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Allocation
 from scheduler_worker.scheduling.destination import LABEL as DESTINATION
 from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
@@ -20,7 +21,7 @@ from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, WeightedSum
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
 from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
-from tests.support.hosts import aggregate, host_record, host_table, request_spec
+from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import decided, explained, made, pipeline_of
 
 
@@ -405,7 +406,7 @@ def test_clusters_whose_aggregates_switch_different_weights_on_are_scored_togeth
     tables = [
         host_table(
             [host_record(host=host, memory_mb_used=used) for host, used in hosts.items()],
-            aggregates=[aggregate(*hosts, **{multiplier: "1.0"})],
+            aggregates=[Aggregate(id=1, hosts=tuple(hosts), metadata={multiplier: "1.0"})],
         )
         for multiplier, hosts in (
             ("ram_weight_multiplier", {"a1": 7168, "a2": 6144}),
