@@ -145,6 +145,7 @@ def worker(name: str = "w", **facts) -> WorkerFacts:
     [
         ({}, "ok", "2 workers share the state: a, b"),
         ({"topic": "other", "is_claiming": False}, "ok", "2 workers share the state: a, b"),
+        ({"topic": "other", "is_drained": True}, "ok", "2 workers share the state: a, b"),
         ({"is_dry_run": True, "is_claiming": False}, "ok", "2 workers share the state: a, b"),
         ({"version": "2"}, "warning", "versions 1, 2 are in use at the same time"),
         (

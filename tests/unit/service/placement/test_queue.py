@@ -11,6 +11,7 @@ import pytest
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import LockGrant, Seen
 from scheduler_worker.service.placement.queue import RecentDurations
+from tests.support.interrupted import raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.threads import Threads
@@ -151,6 +152,13 @@ def test_an_error_of_one_request_fails_no_other_of_its_batch(make, pool, monkeyp
         bad.result(SOON_S)
     assert first.result(SOON_S) == last.result(SOON_S) == ["a"]
     assert world.batches == [["i1", "i2"]]
+
+
+def test_a_lock_that_cannot_be_released_fails_no_request(make, monkeypatch):
+    world = make()
+    assert world.place("i1") == ["a"]
+    monkeypatch.setattr(world.state, "release", raising(StateUnavailable("it is away")))
+    assert world.place("i1") == ["a"], "a repetition writes nothing"
 
 
 def test_a_priority_boost_overtakes_requests_that_arrived_shortly_before(make, pool):
