@@ -8,7 +8,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
+from scheduler_worker.errors import (
+    ClusterLockTimeout,
+    NoValidHost,
+    StaleFencingToken,
+    StateUnavailable,
+)
 from scheduler_worker.ports import LockGrant, Seen
 from scheduler_worker.service.placement.queue import RecentDurations
 from tests.support.interrupted import raising
@@ -154,11 +159,12 @@ def test_an_error_of_one_request_fails_no_other_of_its_batch(make, pool, monkeyp
     assert world.batches == [["i1", "i2"]]
 
 
-def test_a_lock_that_cannot_be_released_fails_no_request(make, monkeypatch):
+def test_a_refusal_stands_without_the_store(make, monkeypatch):
     world = make()
-    assert world.place("i1") == ["a"]
-    monkeypatch.setattr(world.state, "release", raising(StateUnavailable("it is away")))
-    assert world.place("i1") == ["a"], "a repetition writes nothing"
+    for method in ("commit", "release"):
+        monkeypatch.setattr(world.state, method, raising(StateUnavailable("it is away")))
+    with pytest.raises(NoValidHost):
+        world.place("i1", vcpus=2000)
 
 
 def test_a_priority_boost_overtakes_requests_that_arrived_shortly_before(make, pool):
