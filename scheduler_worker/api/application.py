@@ -355,7 +355,10 @@ _OWN_SITES = {"same-origin", "none"}
 
 
 def check_origin(request: Request) -> None:
-    """Raises Refusal with 403 for a browser's request from another origin."""
+    """Raises Refusal with 403 for a browser's request from another origin.
+
+    For passwords only: a browser adds one to the requests of any page, and a token to none.
+    """
     site = request.headers.get("Sec-Fetch-Site")
     # Browsers that are old, or ask over plain HTTP, send no site; a POST has its origin then.
     origin = request.headers.get("Origin")

@@ -412,7 +412,7 @@ class NormalizedScale(Scale):
         if len(self.products) != len(self._scores):
             self.products = np.empty(len(self._scores))
         spread(self._scores, self._ends.low, self._ends.high, out=self.products)
-        # Nearly all policies have the factor 1, which saves a pass over all hosts.
+        # Most weights have the factor 1; to leave it out saves a pass over all hosts.
         if not (isinstance(self._multiplier, float) and self._multiplier == 1.0):
             self.products *= self._multiplier
 

@@ -95,7 +95,7 @@ class ProtocolConnection(amqp.Connection):  # type: ignore[misc]
             broker.password,
             login_method=settings.login_method,
             virtual_host=settings.vhost,
-            # py-amqp only counts heartbeats; ``BrokerConnection.tick`` sends and misses them.
+            # py-amqp sends heartbeats, and notices missing ones, only in ``BrokerConnection.tick``.
             heartbeat=settings.heartbeat_s,
             connect_timeout=CONNECT_S,
             client_properties={

@@ -120,7 +120,7 @@ class ConfirmingPublisher:
         # Confirmations of the old channel never come: its numbers are void.
         self._write(frames.reopen_channel(self.channel))
         self._number = 0
-        # A channel may also be closed over something else, such as an expired account.
+        # Consumers are counted on this channel, too, and it may be closed over that.
         is_culprit_known = len(self._sent) == 1 and refused == frames.BASIC_PUBLISH
         if not self._suspects:
             self._suspects.extend(self._sent.values())

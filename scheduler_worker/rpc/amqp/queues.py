@@ -42,7 +42,6 @@ class QueueDeclarations:
             for queue in (names.queue, names.own_queue, names.fanout_queue)
             if not self._exists(queue)
         }
-        # Our own queue outlives our connection, so only a broker that lost its data lacks it.
         return frozenset(missing | {names.queue} if names.own_queue in missing else missing)
 
     def declare(self) -> None:

@@ -153,7 +153,10 @@ class Input(Protocol):
 
 
 class Loop:
-    """Callbacks for one thread, which calls :meth:`wait` and :meth:`run_due` in turn."""
+    """Callbacks, timers and one readable source, for one thread.
+
+    The thread calls :meth:`wait` and :meth:`run_due` in turn.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[Callback] = deque()

@@ -368,7 +368,10 @@ connection that we lost."""
 
 
 class NameCheck:
-    """Counts in succession that found more than one consumer of the server's own queue."""
+    """Counts in succession that found more than one consumer of the server's own queue.
+
+    Two servers of one name share that queue, and each misses what the other gets.
+    """
 
     def __init__(self, names: QueueNames) -> None:
         self._names = names

@@ -1,6 +1,6 @@
 """Computes the NUMA topology that a flavor's extra specs and an image's properties request.
 
-And what an instance with it takes of a host (:func:`taken_by`).
+It also says what such an instance takes of a host (:func:`taken_by`).
 
 Callers that send Nova's objects compute it themselves; this is for callers that send a flavor only.
 The extra spec of a name is ``hw:name``, the property ``hw_name``:

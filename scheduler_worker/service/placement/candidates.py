@@ -159,13 +159,13 @@ class ClusterChoice:
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | known.homes).values()}
         fitting = self._in_order(replicas, request.spec)
-        first = homes | known.given_up
-        at_home = [replica for replica in (*fitting, *replicas) if replica.scope in first]
+        preferred = homes | known.given_up
+        at_home = [replica for replica in (*fitting, *replicas) if replica.scope in preferred]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
         return Candidates(ranked, is_split=len(homes) > 1, moves_seen=known.moves_seen)
 
     def _instances(self, replicas: Sequence[ClusterReplica], request: Request) -> _Instances:
-        """Reads all clusters."""
+        """Read all clusters, and look for the request's instances in them."""
         store, clock = self._deps.fleet.store, self._deps.clock
         for _ in range(_MAX_READS):
             known = _Instances(_moves_seen(replicas), {}, [], set())

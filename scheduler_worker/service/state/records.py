@@ -168,7 +168,7 @@ _COMMON = (
     *("supported_hv_specs", "traits", "networks"),
 )
 """The fields that are the same for many hosts; one object serves all of these."""
-# Bounded, for facts of hosts that are gone are not missed.
+# Bounded: facts of hosts that are gone are forgotten.
 _common = lru_cache(maxsize=16_384)(lambda value: value)
 _read_host = msgspec.json.Decoder(HostRecord).decode
 

@@ -150,7 +150,7 @@ class Replica:
             for put in transaction.puts
         ]
         version = self.seen.version
-        # Only then nothing lies between what is known and what was written.
+        # If nobody else wrote in between, this process knows all up to its own write.
         if written.before == version:
             version = written.version
         self.apply(Changes(epoch=self.seen.epoch, version=version, now_s=now_s, entries=entries))
@@ -253,7 +253,7 @@ class ClusterReplica(Replica):
     def apply(self, changes: Changes) -> bool:
         self.table.now_s = changes.now_s
         if changes.reset:
-            # Hosts first: what is filled in at once needs no look at the reservations of each.
+            # Hosts first: they are put in one batch, before what refers to them.
             entries = sorted(changes.entries, key=lambda change: change.key[:2] != records.HOST)
             changes = structs.replace(changes, entries=entries)
         is_current = super().apply(changes)
@@ -292,7 +292,7 @@ class ClusterReplica(Replica):
             self._new_hosts.clear()
 
     def _take_of_table(self, kind: str, name: str, version: int, value: bytes | None) -> None:
-        if kind != records.HOST:
+        if kind != records.HOST or value is None:
             self._put_new_hosts()
         if kind == records.RESERVATION:
             self._take_reservation(name, value)

@@ -5,9 +5,11 @@ import logging
 from msgspec import structs
 
 from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Change, Changes, Put, Seen
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import GlobalReplica
+from scheduler_worker.service.state.replica import ClusterReplica, GlobalReplica, HostPlaces
+from tests.support.hosts import host_record
 from tests.support.services import World, host
 
 WEST = records.CLUSTER + "west"
@@ -56,6 +58,19 @@ def test_changes_that_follow_on_what_is_not_there_are_not_applied():
     gap = structs.replace(changes("after", 7, records.put_cluster("north")), since=5)
     assert not replica.apply(gap)
     assert (replica.names, replica.seen) == (("east",), Seen("after", 2))
+
+
+def test_new_hosts_come_before_what_refers_to_them_and_go_when_they_are_deleted():
+    replica = ClusterReplica("c", Observer(), HostPlaces())
+    puts = [records.put_host(host_record(host=name)) for name in ("a", "b")]
+    there = {"vm": {"uuid": "vm", "host": "a"}}
+    replica.apply(changes("e", 1, records.put_instances("a", there), *puts, reset=True))
+    assert replica.table.hosts_reporting("vm") == ("a",)
+    assert len(replica.table) == 2
+    replica.apply(
+        changes("e", 2, records.put_host(host_record(host="c")), records.gone("h:uuid-c"))
+    )
+    assert [record.host for record in replica.table.records] == ["a", "b"]
 
 
 def test_a_store_that_lost_its_data_resets_names_and_aggregates():
