@@ -9,8 +9,6 @@ engines. ::
 is how programs and tests use the library, and what the daemon does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading
@@ -377,7 +375,7 @@ class Worker:
             self._pipelines = self._compile(configuration.settings(self._conf).options)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Worker]:
+    def running(self) -> "Iterator[Worker]":
         """Start on entry, stop on exit."""
         try:
             self.start()

@@ -1,7 +1,5 @@
 """TLS contexts from configured files, with errors that name option and file."""
 
-from __future__ import annotations
-
 import ssl
 from typing import NamedTuple
 

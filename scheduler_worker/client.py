@@ -8,8 +8,6 @@
 Errors of the worker are raised here as the same classes of :mod:`scheduler_worker.errors`.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -79,7 +77,7 @@ class SchedulerClient:
         exchange: str = EXCHANGE,
         timeout_s: float = 60.0,
         call_monitor_timeout_s: int | None = None,
-    ) -> SchedulerClient:
+    ) -> "SchedulerClient":
         """A client with a bus of its own, which :meth:`close` closes.
 
         ``config_file`` is an oslo.config file with what a URL cannot express: TLS, and the kind of
@@ -99,7 +97,7 @@ class SchedulerClient:
         if self._owns_bus:
             self._bus.close()
 
-    def __enter__(self) -> SchedulerClient:
+    def __enter__(self) -> "SchedulerClient":
         return self
 
     def __exit__(

@@ -1,7 +1,5 @@
 """What runs in a process: started in the order of one list, stopped in the reverse order."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

@@ -5,8 +5,6 @@ in number and age: the oldest records go when others are added. It is no part of
 guarantees: nothing is decided by it, and what is lost of it is only not shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Protocol
 

@@ -4,8 +4,6 @@ The metrics, the recent figures in the workers' reports, what Health and ``docto
 and the table of ``docs/monitoring.md`` follow from it. Texts are Markdown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Final
 

@@ -1,7 +1,5 @@
 """Imports of what an extra of setup.cfg installs."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The HTTP server of the REST API and of monitoring: cheroot, with bounds on slow clients."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

@@ -1,7 +1,5 @@
 """What use cases report of themselves, for metrics, logs and journals."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

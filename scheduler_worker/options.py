@@ -8,8 +8,6 @@ the string behind the field its help text. ``conf/`` makes options of them; noth
 how that is done.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """Ports to Nova's Placement service: what the use cases read and write, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol

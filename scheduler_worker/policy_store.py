@@ -9,8 +9,6 @@ Workers never ask this store while they decide: ``service/policies/attachments.p
 document in force for each cluster into the shared state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 

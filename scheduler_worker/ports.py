@@ -9,8 +9,6 @@ change since the caller last read, :meth:`ClusterLock.commit` writes under that 
 lock on. ``docs/state.md`` has the guarantees; ``tests/contract`` tests every engine for them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 

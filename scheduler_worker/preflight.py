@@ -1,7 +1,5 @@
 """Checks of a configuration before a worker starts with it: ``--check-config`` and start-up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

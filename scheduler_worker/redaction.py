@@ -1,7 +1,5 @@
 """Redacts secrets in logs, errors and dumps: passwords, tokens, accounts in URLs."""
 
-from __future__ import annotations
-
 import re
 
 MASK = "***"

@@ -1,7 +1,5 @@
 """What to do where something that a worker or the API needs cannot be used."""
 
-from __future__ import annotations
-
 BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
 STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
 STATE_ACCOUNT = (

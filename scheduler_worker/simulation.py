@@ -4,8 +4,6 @@ Hosts and decisions are copies, and the state is a private one in memory: nothin
 touched, and they do not serve slower.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

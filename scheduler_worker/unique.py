@@ -4,8 +4,6 @@ The generator is only seeded by the operating system: asking it for each id woul
 during which another thread takes the interpreter lock.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

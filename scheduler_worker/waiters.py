@@ -5,8 +5,6 @@ A server's slots do other work until the waiter is ended; a caller with a thread
 coroutine with :func:`complete`. There is no event loop: waiters are all that can be awaited.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
@@ -31,7 +29,7 @@ class Waiter:
         self._has_ended = False
         self._resume: Callable[[], None] | None = None
 
-    def __await__(self) -> Generator[Waiter, None, Any]:
+    def __await__(self) -> "Generator[Waiter, None, Any]":
         """Suspend even if it has ended: others that are ready run first."""
         yield self
 

@@ -1,7 +1,5 @@
 """Bounds texts and lists of names in messages, and marks where they were cut."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 SHOWN_CHARACTERS = 80

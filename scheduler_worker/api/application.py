@@ -9,8 +9,6 @@ Paths:
   libraries log in and out.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

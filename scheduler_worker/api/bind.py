@@ -3,8 +3,6 @@
 What belongs to HTTP alone is here: paths, statuses, ETags, preconditions, links to further pages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One authenticated request, and the reply to it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection as Members
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar

@@ -6,8 +6,6 @@ type, so it cannot declare entities. What a client sends and a type does not hav
 answer would say that it was done. Of what another engine sends it is ignored.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Reads policies, units and clusters from an oVirt engine, as oVirt's client libraries do."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

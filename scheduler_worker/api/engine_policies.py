@@ -5,8 +5,6 @@ kind. A unit that is evaluated here under every policy is left out, and so is th
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """The form of errors over REST: a status and a fault, as oVirt's clients expect them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from scheduler_worker.api.codec import MalformedBody

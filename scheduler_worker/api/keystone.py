@@ -5,8 +5,6 @@ keystonemiddleware's ``auth_token`` in front of the application asks Keystone ab
 answers those whose token is invalid, in its own form, and other log-ins stay possible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from wsgiref.types import WSGIApplication, WSGIEnvironment

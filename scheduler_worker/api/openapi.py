@@ -1,7 +1,5 @@
 """The description of ``/v1`` in OpenAPI 3.1, made of the operations that serve."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce

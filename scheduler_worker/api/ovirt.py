@@ -4,8 +4,6 @@ Each method serves one route of ``routes.py``. It checks the caller's right firs
 is recorded in the audit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import uuid

@@ -5,8 +5,6 @@ Filters, weights and balances have the ids of their units, so a member is found 
 the unit. A cluster's id is its name if that is a UUID, else a UUID made of the name.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property

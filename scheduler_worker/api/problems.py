@@ -1,7 +1,5 @@
 """Errors of ``/v1``: ``application/problem+json``, as RFC 9457 has it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Limits on the rate of requests: a token bucket for each user, and one for each address."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 

@@ -12,8 +12,6 @@ A field is None when it is absent; a codec leaves it out when it writes. In XML 
 The names are oVirt's; ``docs/migrating-from-ovirt.md`` explains the fields.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 import msgspec

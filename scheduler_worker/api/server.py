@@ -1,7 +1,5 @@
 """The HTTP server of the REST API, with TLS where it is configured."""
 
-from __future__ import annotations
-
 from wsgiref.types import WSGIApplication
 
 from werkzeug.middleware.proxy_fix import ProxyFix

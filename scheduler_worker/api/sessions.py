@@ -3,8 +3,6 @@
 Sessions of the console are in ``console/sessions.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging

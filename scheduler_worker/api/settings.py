@@ -1,7 +1,5 @@
 """Settings of the REST API and its HTTP server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

@@ -16,8 +16,6 @@ A role without a cluster holds for the whole system. ``scheduler-worker-manage u
 file; it is read again when it has changed.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import fcntl

@@ -6,8 +6,6 @@
         print(api.url)
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -69,7 +67,7 @@ def _close_all(parts: Iterable[Closing]) -> None:
         part.close()
 
 
-def _keystone(conf: Configuration, settings: ApiSettings) -> KeystoneTokens | None:
+def _keystone(conf: Configuration, settings: ApiSettings) -> "KeystoneTokens | None":
     """Raises ConfigError where Keystone is to be asked and its library is missing."""
     if settings.auth == "local":
         return None

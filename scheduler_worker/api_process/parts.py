@@ -1,7 +1,5 @@
 """The application of the REST API with its parts, over the services of a process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +34,7 @@ class Api:
         *,
         users: Callable[[], Users],
         clock: Clock,
-        keystone: KeystoneTokens | None = None,
+        keystone: "KeystoneTokens | None" = None,
         observer: Observer | None = None,
     ) -> None:
         """The services of a process with a store. Raises ConfigError."""

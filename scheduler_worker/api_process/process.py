@@ -1,7 +1,5 @@
 """A process that serves the REST API: what it starts, and in which order it stops."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
@@ -53,7 +51,7 @@ class ApiProcess:
         state: WatchedState,
         clock: Clock,
         close: Callable[[], object],
-        keystone: KeystoneTokens | None = None,
+        keystone: "KeystoneTokens | None" = None,
         worker: app.Worker | None = None,
         trust: Trust | None = None,
         refresh_units: Callable[[], object] = lambda: None,
@@ -164,7 +162,7 @@ class ApiProcess:
         return self._server.failure() or (self.worker.failure() if self.worker else None)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[ApiProcess]:
+    def running(self) -> "Iterator[ApiProcess]":
         """Start on entry, stop on exit."""
         try:
             self.start()

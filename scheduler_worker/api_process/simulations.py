@@ -4,8 +4,6 @@ This process reads the copies and hands them over; the progress of the simulatio
 in the shared state for every process that serves the API.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import secrets

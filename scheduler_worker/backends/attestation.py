@@ -1,7 +1,5 @@
 """The client of an OpenAttestation service, behind the ``Attestation`` port."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

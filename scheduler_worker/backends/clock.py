@@ -1,7 +1,5 @@
 """The system's clock behind the :class:`~scheduler_worker.ports.Clock` port."""
 
-from __future__ import annotations
-
 import time
 
 

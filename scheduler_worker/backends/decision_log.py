@@ -1,7 +1,5 @@
 """The log of decisions of one process, in memory."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Settings of the shared state's engine."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

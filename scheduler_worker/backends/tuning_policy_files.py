@@ -1,7 +1,5 @@
 """Reads the operator's tuning files: policies, and the clusters file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

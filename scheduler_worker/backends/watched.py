@@ -5,8 +5,6 @@ no decision can be made. So only a successful write ends an outage, and if there
 write, :meth:`WatchedState.problem` tries an empty one.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """``scheduler-workerctl balance``: switches the balances of clusters, and shows what they do."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable
@@ -33,7 +31,7 @@ class _Switch(FleetCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cluster", metavar="CLUSTER")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         cluster = InCluster(arguments.cluster)
         if self.mode is None:
             client.call(withdraw_balancing_mode, cluster)
@@ -100,7 +98,7 @@ class ShowBalances(FleetCommand):
         parser.add_argument("cluster", metavar="CLUSTER", nargs="?", help="default: all")
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         statuses = (
             list(client.every(list_balancing, PageQuery()))
             if arguments.cluster is None

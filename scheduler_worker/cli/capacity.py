@@ -1,7 +1,5 @@
 """``scheduler-workerctl capacity``: how many more instances fit."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator
@@ -46,7 +44,7 @@ class CountCapacity(FleetCommand):
         requests.add_options(parser)
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         flavor = requests.flavor_of(arguments)
         if (arguments.file is None) == (flavor is None):
             raise ConfigError(

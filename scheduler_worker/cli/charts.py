@@ -1,7 +1,5 @@
 """Charts of values over time: block characters in a terminal, or a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

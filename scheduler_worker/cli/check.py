@@ -3,8 +3,6 @@
 Nothing is started, and nothing is logged.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

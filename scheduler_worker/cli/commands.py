@@ -1,7 +1,5 @@
 """What commands share: a base class, options, output, questions on the terminal."""
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import socket
@@ -64,7 +62,7 @@ def confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().casefold() in {"y", "yes"}
 
 
-def actor(name: str | None) -> Actor:
+def actor(name: str | None) -> "Actor":
     """Who the audit names: by default the user of this system. Raises ConfigError without one."""
     from scheduler_worker.service.policies.audit import Actor
 

@@ -1,7 +1,5 @@
 """How commands reach the workers: options for a configuration, a URL, a topic and a timeout."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -58,7 +56,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 def configuration_of(
     arguments: argparse.Namespace, *, prog: str = "scheduler-worker", more: Sequence[str] = ()
-) -> Configuration:
+) -> "Configuration":
     """What the files and directories say that were given, and ``more`` files.
 
     Raises ConfigError for one that cannot be read.
@@ -77,7 +75,7 @@ def configuration_of(
 
 
 @contextlib.contextmanager
-def connected(arguments: argparse.Namespace) -> Iterator[SchedulerClient]:
+def connected(arguments: argparse.Namespace) -> "Iterator[SchedulerClient]":
     """A client for as long as the block lasts.
 
     Raises:

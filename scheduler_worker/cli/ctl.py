@@ -3,8 +3,6 @@
 ``cli/bind.py`` makes the commands of operations; the table has commands that are more than a call.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from scheduler_worker.cli import UNUSABLE, bind

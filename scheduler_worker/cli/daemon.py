@@ -5,8 +5,6 @@ one exits at once with 1. A worker that cannot go on exits with 70. SIGHUP: read
 files again, in a thread, for a file system may hang. SIGUSR1: dump the worker's state.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

@@ -1,7 +1,5 @@
 """``scheduler-workerctl doctor``: checks everything around a worker that it needs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ Both are YAML. Plain decimal numbers, ``true``, ``false`` and null have their me
 scalars are texts, as in policies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

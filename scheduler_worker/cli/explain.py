@@ -1,7 +1,5 @@
 """``scheduler-workerctl explain``: why a request would get its host, or none."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator
@@ -57,7 +55,7 @@ class ExplainPlacement(FleetCommand):
         )
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         spec = requests.read_request(arguments.file) if arguments.file else {}
         if flavor := requests.flavor_of(arguments):
             spec["flavor"] = flavor

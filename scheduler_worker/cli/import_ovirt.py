@@ -3,8 +3,6 @@
 It reads everything, shows everything, asks, and only then changes anything.
 """
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import sys

@@ -1,7 +1,5 @@
 """``scheduler-worker-manage``: the policy store, its policies, and the users of the REST API."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 from contextlib import AbstractContextManager
@@ -74,13 +72,13 @@ main = Manage.main
 class ManageCommand(PlainCommand):
     """A command of the program."""
 
-    def settings(self) -> Settings:
+    def settings(self) -> "Settings":
         """The settings of the files that were named before the command. Raises ConfigError."""
         from scheduler_worker import conf
 
         return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))
 
-    def administration(self) -> AbstractContextManager[PolicyAdministration]:
+    def administration(self) -> "AbstractContextManager[PolicyAdministration]":
         """The use cases of administrators. Raises ConfigError, PolicyStoreUnavailable."""
         from scheduler_worker.factories import policy_administration
 

@@ -1,7 +1,5 @@
 """``scheduler-worker-manage db``: the schema of the policy store."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -75,7 +73,7 @@ class ShowVersion(ManageCommand):
                 say(f"{'->' if title.partition(' ')[0] == now else '  '} {title}")
 
 
-def _schema(command: ManageCommand) -> closing[PolicySchema]:
+def _schema(command: ManageCommand) -> "closing[PolicySchema]":
     from scheduler_worker.factories import open_policy_schema
 
     return closing(open_policy_schema(command.settings().policy_store))

@@ -1,7 +1,5 @@
 """``scheduler-worker-manage policy``: lists, exports and imports the policies of the store."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -160,7 +158,7 @@ class ImportOvirt(ManageCommand):
         return import_ovirt.run(parsed_args, self.settings())
 
 
-def _row(policy: StoredPolicy, clusters: dict[str, list[str]]) -> tuple[str, ...]:
+def _row(policy: "StoredPolicy", clusters: dict[str, list[str]]) -> tuple[str, ...]:
     document = policy.document
     by = "built in, locked" if policy.is_locked else policy.changed_by
     attached = ", ".join(clusters.get(document.id, []))

@@ -1,7 +1,5 @@
 """``scheduler-worker-manage unit``: lists, enables and disables units."""
 
-from __future__ import annotations
-
 import argparse
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """``user add``, ``user remove`` and ``user list``: the users of the REST API."""
 
-from __future__ import annotations
-
 import argparse
 import getpass
 import sys

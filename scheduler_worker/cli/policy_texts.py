@@ -1,7 +1,5 @@
 """Policies as YAML text, for people and repositories, and back."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A program names its commands in a table. Their modules are imported when they ar
 ``--help`` is quick.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import logging

@@ -1,7 +1,5 @@
 """Requests and flavors from files and options, for the commands ``explain`` and ``capacity``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping

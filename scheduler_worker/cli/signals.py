@@ -3,8 +3,6 @@
 No handler interrupts anything; that thread receives them one by one when it is ready.
 """
 
-from __future__ import annotations
-
 import signal
 
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)

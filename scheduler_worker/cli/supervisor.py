@@ -5,8 +5,6 @@ own (``host.0``, ``host.1``, ...), and is restarted when it dies. Systemd's watc
 heartbeat while all of them send theirs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

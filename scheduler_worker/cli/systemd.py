@@ -1,7 +1,5 @@
 """Notifies systemd of the service's status; has no effect outside of systemd."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

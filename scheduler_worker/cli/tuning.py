@@ -1,7 +1,5 @@
 """``scheduler-workerctl tuning``: checks policies, dry-runs them, and explains their outputs."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

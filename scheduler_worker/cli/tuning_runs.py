@@ -1,7 +1,5 @@
 """What ``scheduler-workerctl tuning`` does: checks policies, dry-runs and explains them."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import shutil

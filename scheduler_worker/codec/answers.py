@@ -1,7 +1,5 @@
 """Encodes selections, diagnoses, hosts and reservations as plain JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

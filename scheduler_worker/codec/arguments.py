@@ -1,7 +1,5 @@
 """Decodes small arguments: names, ids, limits. Every function raises RequestError."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeVar
 
 import msgspec

@@ -3,8 +3,6 @@
 Every function raises RequestError, which names the wrong field, what it needs and what it got.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The fields of the model are read. Other fields are listed here. Versions are the
 that is known; answers carry them, and Nova 34 reads them.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduler_worker.codec.primitives import ObjectKind

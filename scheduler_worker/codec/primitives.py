@@ -8,8 +8,6 @@ Senders may be newer or older than the versions named here: another minor versio
 it is known, another major version is refused. Unknown fields are ignored, and logged once.
 """
 
-from __future__ import annotations
-
 import difflib
 import logging
 import threading
@@ -51,7 +49,7 @@ class ObjectKind(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that are read; None: all."""
     ignored: Collection[str] = frozenset()
     """Fields that are known and not needed here."""
-    parts: Mapping[str, ObjectKind] = {}
+    parts: "Mapping[str, ObjectKind]" = {}
     """The kind of object in a field, or in the list in it."""
     lists: Collection[str] = frozenset()
     """Fields with a list object rather than a plain list."""

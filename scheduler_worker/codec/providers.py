@@ -1,7 +1,5 @@
 """Decodes the resource providers in a host's report, in Placement's terms; checks their tree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_worker.codec.typed import typed

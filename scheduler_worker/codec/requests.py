@@ -5,8 +5,6 @@ callers before RPC version 4.3 send. If Nova would fail on a field that is not s
 default applies. Which hosts suit the request is not decided here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

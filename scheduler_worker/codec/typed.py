@@ -4,8 +4,6 @@ msgspec converts; its messages are rewritten here. Values of secret fields never
 or a log: :func:`redacted`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ global configuration: :func:`load` makes a ``ConfigOpts``, :func:`settings` read
 package gets its own part of the frozen :class:`Settings`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import socket

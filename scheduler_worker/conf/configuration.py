@@ -1,7 +1,5 @@
 """Parses the command line and the configuration files into a ``ConfigOpts`` of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence

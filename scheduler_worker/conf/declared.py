@@ -3,8 +3,6 @@
 The only module that makes options for the configuration files.
 """
 
-from __future__ import annotations
-
 import re
 import types
 import typing

@@ -4,8 +4,6 @@ They are accepted, whatever their values, so that a ``nova.conf`` can be copied;
 them once when it starts. It warns of a list of filters that relies on Placement.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_worker.conf.configuration import Configuration

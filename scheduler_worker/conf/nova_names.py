@@ -5,8 +5,6 @@ Nova's scheduler. These are the names that Nova 34 and the libraries in it list 
 ``oslo-config-generator``, former names included, and some of older releases.
 """
 
-from __future__ import annotations
-
 _OF_DATABASES = """
     asyncio_connection asyncio_slave_connection backend connection_debug connection_parameters
     connection_recycle_time connection_trace db_inc_retry_interval db_max_retries

@@ -3,8 +3,6 @@
 A file may be shared with Nova, so Nova's own names (``nova_names``) are ignored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """Collects the facts around a worker, check by check; what cannot be reached ends its own check."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Judges what was found around a worker. Pure: facts in, findings out; times in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

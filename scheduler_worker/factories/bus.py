@@ -1,7 +1,5 @@
 """The bus, and what sends over it: the balancer; traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,7 +53,7 @@ def build_balancer(
     publisher: Publisher,
     clock: Clock,
     observer: Observer,
-    nova: ComputeApi | None = None,
+    nova: "ComputeApi | None" = None,
 ) -> Balancer:
     """The balancer with its targets, ``nova`` for migrations if that is given; not started."""
     balancing = settings.balancing
@@ -72,7 +70,7 @@ def build_balancer(
     )
 
 
-def open_tracing(settings: Settings) -> Callable[[Callable[[str, int], None]], Traces] | None:
+def open_tracing(settings: Settings) -> "Callable[[Callable[[str, int], None]], Traces] | None":
     """What makes the traces of requests, given what counts them; None: there are none.
 
     Raises ConfigError where OpenTelemetry is not installed.

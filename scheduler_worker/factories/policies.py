@@ -1,7 +1,5 @@
 """Policies: their system of record, and the use cases of administrators."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from scheduler_worker.backends.sql.migrate import PolicySchema
 
 
-def open_policy_schema(settings: PolicyStoreSettings) -> PolicySchema:
+def open_policy_schema(settings: PolicyStoreSettings) -> "PolicySchema":
     """The tables of the policies' system of record, in whatever version. Raises ConfigError."""
     from scheduler_worker.backends.sql.migrate import PolicySchema
 

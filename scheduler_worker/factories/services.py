@@ -1,7 +1,5 @@
 """Builds what operations are served with, for workers and for processes of the REST API."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from scheduler_worker.observer import Observer

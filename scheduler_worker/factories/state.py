@@ -1,7 +1,5 @@
 """The shared state, and what is kept there: hosts, reservations, records of decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Units from packages and files, and the pipelines that are compiled of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from importlib.metadata import entry_points

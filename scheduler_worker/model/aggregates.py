@@ -3,8 +3,6 @@
 An availability zone is no type of its own: it is the metadata key ``availability_zone``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -30,7 +28,7 @@ class Aggregate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     updated_at: float | None = None
     """When it was last changed, in seconds since 1970; None: not known."""
 
-    def is_older(self, known: Aggregate | None) -> bool:
+    def is_older(self, known: "Aggregate | None") -> bool:
         """Whether it says how an aggregate was before it became what is known."""
         if self.updated_at is None or known is None or known.updated_at is None:
             return False

@@ -1,7 +1,5 @@
 """Capacity: how many more instances fit, and what keeps more from fitting."""
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduler_worker.model.policies import PolicyReference

@@ -10,8 +10,6 @@ when the host's reported use includes its instance (absorbed), when it is releas
               |-> absorbed | released | expired
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
@@ -51,7 +49,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What it takes beside these, for requests that say so in their field ``vm``."""
 
     @property
-    def of_flavor(self) -> Resources:
+    def of_flavor(self) -> "Resources":
         """The part that is the same on every host."""
         return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
 
@@ -133,7 +131,7 @@ class Reservation(ChosenHost, frozen=True, gc=False, kw_only=True, omit_defaults
         """Whether this request was answered with it; False for a request without an id."""
         return bool(request_id) and request_id in (self.request_id, *self.repeated_for)
 
-    def repeated(self, request_id: str) -> Reservation:
+    def repeated(self, request_id: str) -> "Reservation":
         """The same, recorded as an answer to this request too."""
         if not request_id or self.answers(request_id):
             return self

@@ -4,8 +4,6 @@ Values only. Memory is in MiB; loads are in percent of one CPU, but in percent o
 a name says ``percent``. Times are seconds of the store's clock.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,12 +129,12 @@ class BalanceMemory(msgspec.Struct, frozen=True, kw_only=True):
     seen_since_s: Mapping[str, float] = {}
     """Since when each host has been up without interruption, as far as the balance remembers."""
 
-    def with_move(self, vm: str, source: str, destination: str, now_s: float) -> BalanceMemory:
+    def with_move(self, vm: str, source: str, destination: str, now_s: float) -> "BalanceMemory":
         """After a migration has begun."""
         moves = {**self.moves, vm: BegunMigration(source, destination, now_s)}
         return structs.replace(self, moves=moves)
 
-    def without_moves_before(self, begun_at_s: float) -> BalanceMemory:
+    def without_moves_before(self, begun_at_s: float) -> "BalanceMemory":
         """Without migrations that began at this time or earlier."""
         kept = {vm: move for vm, move in self.moves.items() if move.begun_at_s > begun_at_s}
         return structs.replace(self, moves=kept)

@@ -1,7 +1,5 @@
 """The numeric facts of hosts: names, how to read them off a record, what a reservation takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter

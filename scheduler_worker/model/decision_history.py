@@ -5,8 +5,6 @@ A record has two parts. :class:`DecisionSummary` is what lists show and filter b
 decided again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -164,7 +162,7 @@ class DecisionDetails(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
         return _JSON.encode(self)
 
     @classmethod
-    def decoded(cls, stored: bytes) -> DecisionDetails:
+    def decoded(cls, stored: bytes) -> "DecisionDetails":
         """Raises ValueError for what :meth:`encoded` did not make."""
         return _DETAILS.decode(stored)
 

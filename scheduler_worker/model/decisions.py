@@ -1,7 +1,5 @@
 """Decisions: the selected hosts, and why the others were not selected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A source is a system of record that knows hosts, such as Nova's databases. It is
 that can fail one by one (cells, in Nova). Times are seconds since the epoch, by the source's clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Findings: what was checked, how it is, and what to do."""
 
-from __future__ import annotations
-
 import enum
 from collections import Counter
 from collections.abc import Iterable

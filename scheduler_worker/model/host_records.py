@@ -12,8 +12,6 @@ A host that sleeps sends no reports itself, so whoever manages its power reports
 reported holds until something else is: a host that was switched off is not one that has failed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -141,7 +139,7 @@ class HostPower(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_healthy: bool = True
     """Whether outside monitoring finds nothing wrong with it."""
 
-    def after(self, before: HostPower, asked_for: PowerState | None) -> HostPower:
+    def after(self, before: "HostPower", asked_for: PowerState | None) -> "HostPower":
         """What a report says, and who did it where it does not say that.
 
         ``asked_for`` is the state into which a balance is bringing the host; None: into none.

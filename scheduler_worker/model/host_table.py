@@ -10,8 +10,6 @@ if all pending resources were given back: to keep it up to date costs a few assi
 it a pass over all rows.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import OrderedDict
@@ -514,7 +512,7 @@ class HostTable(Hosts):
                 self._reserved_by.discard(key, reservation_id)
             self._take(reservation, -1)
 
-    def without_pending(self) -> HostTable | None:
+    def without_pending(self) -> "HostTable | None":
         """These hosts as if all pending resources were given back; None: none are pending.
 
         The table that is returned shares what it can with this one: read it, and do so before this

@@ -10,8 +10,6 @@ The usages that a host reports may name their consumers. A reservation of one of
 usages, and not counted again; its reported vCPUs, NUMA cells and devices follow later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

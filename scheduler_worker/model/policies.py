@@ -11,8 +11,6 @@ Its JSON form has the fields of :class:`ClusterPolicy`; fields with their defaul
      "selector": {"unit": "NormalizedSum", "parameters": {"host_subset_size": "3"}}}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -111,7 +109,7 @@ class ClusterPolicy(
         return self.id != NOVA
 
     @property
-    def reference(self) -> PolicyReference:
+    def reference(self) -> "PolicyReference":
         """Its id, name and version."""
         return PolicyReference(self.id, self.name, self.version)
 

@@ -4,8 +4,6 @@ A field that no filter or weigher reads yet is kept in its plain form rather tha
 of many fields are encoded without those at their defaults; :func:`every_field` gives them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import count, takewhile
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Simulations: what is asked, the progress, and the result. Values only."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Bounds of sizes, so that no sum over a table can overflow 64-bit columns; and of names."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

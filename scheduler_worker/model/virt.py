@@ -9,8 +9,6 @@ Memory is in MiB, page sizes are in KiB, CPU use is in percent of one CPU (of th
 parts of it as what they read.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -334,7 +332,7 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         """The huge pages of a size."""
         return dict(self.hugepages).get(size_kb, 0)
 
-    def plus(self, use: VirtUse, times: int) -> VirtUse:
+    def plus(self, use: "VirtUse", times: int) -> "VirtUse":
         """The sum; ``times`` is -1 to take the use away."""
         return VirtUse(
             hugepages=_sum(self.hugepages, use.hugepages, times),

@@ -3,8 +3,6 @@
 Workers of different versions read each other's reports: fields are only added, with defaults.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -51,7 +49,7 @@ class Spread(msgspec.Struct, frozen=True):
         return None
 
     @classmethod
-    def summed(cls, spreads: Iterable[Spread]) -> Spread:
+    def summed(cls, spreads: "Iterable[Spread]") -> "Spread":
         """All durations of several spreads."""
         counts: dict[int, int] = {}
         for spread in spreads:

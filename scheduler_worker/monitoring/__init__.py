@@ -5,8 +5,6 @@ stops it; ``cli`` asks it for dumps. ``api_process`` does the same with an
 :class:`~scheduler_worker.monitoring.api.ApiMonitor`. No other package imports this one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

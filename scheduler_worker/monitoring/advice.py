@@ -3,8 +3,6 @@
 Settings can be changed while a server runs, and a failover may lead to one with other settings.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 

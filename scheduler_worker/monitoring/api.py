@@ -3,8 +3,6 @@
 ``docs/monitoring.md`` explains each metric. A worker inside the process has the worker's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client.metrics_core import Metric

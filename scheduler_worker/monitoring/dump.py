@@ -4,8 +4,6 @@ Nothing here takes a lock that requests may hold. Stacks have names and lines of
 secret settings are masked.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

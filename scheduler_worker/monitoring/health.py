@@ -1,7 +1,5 @@
 """A worker's health, and how to query it without being blocked by a worker that hangs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 With oslo.log's ``use_json`` the pairs are fields under ``extra``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Changes logging while the program runs: the root's level, the file of ``log_config_append``."""
 
-from __future__ import annotations
-
 import io
 import logging
 import logging.config

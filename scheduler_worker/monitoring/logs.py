@@ -5,8 +5,6 @@ the traceback, and the summary that oslo.log adds of the exception being handled
 would see the message alone.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

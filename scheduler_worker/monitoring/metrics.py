@@ -3,8 +3,6 @@
 ``docs/monitoring.md`` explains each of them.
 """
 
-from __future__ import annotations
-
 import logging
 import platform
 import threading

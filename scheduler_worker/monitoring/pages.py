@@ -1,7 +1,5 @@
 """``/metrics``, ``/livez`` and ``/readyz`` of a process, whichever program it runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping

@@ -4,8 +4,6 @@ Events are counted in steps of ten seconds, durations by their length: an event 
 an addition, and nothing is kept of it but a number.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, deque

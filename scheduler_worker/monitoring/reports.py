@@ -1,7 +1,5 @@
 """Makes a worker's report of what the worker says of itself; bounds its size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of metrics, health checks, log lines and dumps."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -4,8 +4,6 @@ Spans are made and sent behind the answer, by a thread of their own: a request o
 outcome. While the collector is away they wait; what there is no room for is dropped, and counted.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import re

@@ -1,7 +1,5 @@
 """All that operators ask for: each operation is declared once, in the module of its resource."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_worker.operations import (

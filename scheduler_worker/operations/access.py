@@ -1,7 +1,5 @@
 """The check of a caller's right; what is refused is recorded in the audit."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from scheduler_worker.errors import Forbidden

@@ -1,7 +1,5 @@
 """What a caller may have a right to."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -1,7 +1,5 @@
 """The audit: every change that administrators made, and every attempt that was refused."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -70,7 +68,7 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     return Page([_entry(entry) for entry in entries], entries[-1].id if is_full else None)
 
 
-def _entry(entry: AuditEntry) -> Entry:
+def _entry(entry: "AuditEntry") -> Entry:
     return Entry(
         id=entry.id,
         at=when(entry.at_s),

@@ -1,7 +1,5 @@
 """Who asks for an operation, and which roles they have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Capacity: how many more instances of some flavors fit."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Clusters, and the policies under which their next decisions are made."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +136,7 @@ def get_cluster(call: Call, target: ClusterName) -> ClusterDetails:
     )
 
 
-def _cluster(call: Call, name: str) -> tuple[ListedCluster, ClusterPolicy, ClusterReplica]:
+def _cluster(call: Call, name: str) -> "tuple[ListedCluster, ClusterPolicy, ClusterReplica]":
     fleet = call.services.fleet
     replica = fleet.cluster(name)
     with replica.lock:

@@ -1,7 +1,5 @@
 """Explanations: why each host would be chosen for a request, or not."""
 
-from __future__ import annotations
-
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +77,7 @@ def explain(call: Call, asked: ExplainRequest) -> ExplanationView:
     return msgspec.convert(_plain(explanation), ExplanationView)
 
 
-def _plain(explanation: Explanation) -> dict[str, Any]:
+def _plain(explanation: "Explanation") -> dict[str, Any]:
     """The cluster that would be chosen at the top level, or whose hosts come nearest; the others in
     ``others``.
     """

@@ -1,7 +1,5 @@
 """All hosts at once in columns, for pictures of a whole fleet."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -72,7 +70,7 @@ def get_fleet(call: Call, query: FleetQuery) -> FleetColumns:
     return columns
 
 
-def _add(columns: FleetColumns, services: UseCases, replica: ClusterReplica) -> None:
+def _add(columns: FleetColumns, services: "UseCases", replica: "ClusterReplica") -> None:
     with replica.lock:  # decisions need it: nothing is computed of the records meanwhile
         replica.refresh(services.fleet.store)
         table = services.fleet.prepare(replica)

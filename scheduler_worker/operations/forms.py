@@ -1,7 +1,5 @@
 """The parameters and answers of operations as plain values: what every edge reads and writes."""
 
-from __future__ import annotations
-
 import re
 import types
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Cluster policies in the SQL store: their documents, their history, and their clusters."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
@@ -213,7 +211,7 @@ def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     return _attachment(asked.name, made)
 
 
-def _checked(call: Call, id: str) -> tuple[StoredPolicy, Sequence[Attachment]]:
+def _checked(call: Call, id: str) -> "tuple[StoredPolicy, Sequence[Attachment]]":
     """The policy as it is now, which the caller may change, and its clusters. Raises Forbidden."""
     administration = call.store.administration
     attached = administration.attachments.of(id)
@@ -230,7 +228,7 @@ def _attached(call: Call, cluster: str) -> Attachment | None:
     return next((attached for attached in attachments if attached.cluster == cluster), None)
 
 
-def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> PolicyView:
+def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyView:
     document = stored.document
     return PolicyView(
         **{name: getattr(document, name) for name in document.__struct_fields__},

@@ -1,7 +1,5 @@
 """Records of the shared state, for simulations elsewhere."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

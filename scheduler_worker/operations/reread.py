@@ -1,7 +1,5 @@
 """Files that are read again when they have changed, while the API serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar

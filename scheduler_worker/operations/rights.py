@@ -22,8 +22,6 @@ the action is about. Of a Keystone token it sees ``role``, ``user``, and ``user_
 ``system_scope``, ``project_id``, ``project_name`` and ``domain_id``, as far as the token has them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
@@ -96,7 +94,7 @@ class Rights:
         return bool(self._enforcer().enforce(action.value, target, dict(credentials)))
 
 
-def _enforcer(policy_file: Path | None) -> policy.Enforcer:
+def _enforcer(policy_file: Path | None) -> "policy.Enforcer":
     """The default rules, and the rules of the file. Raises ConfigError."""
     # Most workers are never asked for what needs a right, and oslo.policy is slow to import.
     from oslo_policy import policy

@@ -1,7 +1,5 @@
 """Simulations: what recorded decisions would be under another policy, or on other hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -137,7 +135,7 @@ def _find(call: Call, id: str) -> tuple[SimulationRecord, SimulationSummary | No
     return rehearsal
 
 
-def _asked(call: Call, asked: SimulationRequest, added: Sequence[HostReport]) -> Asked:
+def _asked(call: Call, asked: SimulationRequest, added: "Sequence[HostReport]") -> Asked:
     now_s = call.store.simulations.records.now_s()
     since_s = now_s - DEFAULT_SPAN_S if asked.since is None else asked.since.timestamp()
     until_s = now_s if asked.until is None else asked.until.timestamp()

@@ -5,8 +5,6 @@ has checked: whoever reaches the bus may write one. So rights guard against mist
 accounts of the broker against strangers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an RPC endpoint consists of: contexts, methods, and a request made of a message."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Our defaults for the bus, and for options of oslo.messaging."""
 
-from __future__ import annotations
-
 from oslo_config import cfg
 
 TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 16

@@ -3,8 +3,6 @@
 The same for every server; knows no messaging library.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import math
@@ -142,7 +140,7 @@ class Dispatcher:
         result = method.handler(context, **arguments)
         return await result if inspect.iscoroutine(result) else result
 
-    def _find(self, message: Message) -> _Method:
+    def _find(self, message: Message) -> "_Method":
         """Find the first interface that fits and has the method, as oslo.messaging does."""
         name, version = message.method, message.version
         fitting = [

@@ -1,7 +1,5 @@
 """Copies of Nova's requests, decoded as requests are, and given to the dry run."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

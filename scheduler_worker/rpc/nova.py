@@ -10,8 +10,6 @@ Decodes arguments, calls the use cases, encodes answers. History of the interfac
 * 4.5 adds ``return_objects`` and ``return_alternates``
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

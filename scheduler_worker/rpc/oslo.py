@@ -5,8 +5,6 @@ Its libraries import eventlet wherever it is installed, a fifth of a worker's st
 find none here.
 """
 
-from __future__ import annotations
-
 import sys
 
 from amqp import AMQPError, IrrecoverableChannelError

@@ -1,7 +1,5 @@
 """Settings of the RPC server."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

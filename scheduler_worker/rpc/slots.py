@@ -1,7 +1,5 @@
 """The thread pool that serves requests: as many at a time as there are slots."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -4,8 +4,6 @@ A nova-scheduler loses some of the requests that it gets while it stops, so it i
 then. And a worker that does not know the hosts yet is to get no more than the other leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from scheduler_worker.components import Periodic

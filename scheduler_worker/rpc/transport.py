@@ -12,8 +12,6 @@ Worked around here, each with a test in ``tests/architecture/test_oslo_traps.py`
 * its clients cannot fail within a bound while the broker is away.
 """
 
-from __future__ import annotations
-
 import queue
 import re
 import threading
@@ -231,7 +229,7 @@ class Bus:
         fanout: bool = False,
         timeout_s: float = 60.0,
         call_monitor_timeout_s: float | None = None,
-    ) -> Client:
+    ) -> "Client":
         """A client of one interface.
 
         A call ends after ``timeout_s``, or after ``call_monitor_timeout_s`` without a heartbeat
@@ -299,7 +297,7 @@ class Bus:
 class Client:
     """Calls and casts to one interface on one topic; made by :meth:`Bus.client`."""
 
-    def __init__(self, prepared: Any, modules: _RemoteModules, reached: threading.Event) -> None:
+    def __init__(self, prepared: Any, modules: "_RemoteModules", reached: threading.Event) -> None:
         self._prepared = prepared
         self._modules = modules
         self._reached = reached

@@ -4,8 +4,6 @@ A caller sees ``NoValidHost`` as Nova's own class, errors that concern the calle
 names, and ``InternalError`` for everything else, whose details stay in the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 What operators ask for is in ``rpc/bind.py``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from typing import Any

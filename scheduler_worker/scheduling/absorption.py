@@ -34,8 +34,6 @@ A build or a move may be slower than reservations last. So each report that list
 which something is under way, and does not absorb its reservation, makes the reservation last again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 

@@ -12,8 +12,6 @@ not depend on each other then, so each is counted by itself, in one of two ways:
   all that these filters read are filled once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

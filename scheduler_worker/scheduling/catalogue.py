@@ -1,7 +1,5 @@
 """The catalogue of units that policies may name, with their kinds and parameters."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import uuid
@@ -98,7 +96,7 @@ class Catalogue:
         """The unit of that name, if it can be used as that kind."""
         return self._entries.get((kind, name))
 
-    def limited_to(self, enabled: Collection[str]) -> Catalogue:
+    def limited_to(self, enabled: Collection[str]) -> "Catalogue":
         """The same, but units that need to be enabled are so only if their ids are given."""
 
         def limited(entry: CatalogueEntry) -> CatalogueEntry:

@@ -3,8 +3,6 @@
 Only the compiler makes units, and only it knows that a lower score may be the better one.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """The filter that is asked first: requested destination, ignored and forced hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

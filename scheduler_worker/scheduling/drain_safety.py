@@ -11,8 +11,6 @@ holds for the VMs of all of them. One that compares the VM's host with others is
 hosts of the kind at once, for a few others. Only where these leave a doubt all filters are asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ updating the few hosts that changed since the last request of its class, so the 
 by the request's encoded content.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """A balance that relieves hosts with few moves, and does not move a VM back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 

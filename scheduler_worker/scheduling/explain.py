@@ -1,7 +1,5 @@
 """Explains for each host why it would be chosen or not, which a decision does not compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

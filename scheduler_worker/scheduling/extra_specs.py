@@ -17,8 +17,6 @@ is no '<' and no '>'. ``S``, the suffix, consists of letters, digits, ``_`` and 
 are no numbers, unknown classes and other values are ignored.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ of a value, queries with the value. :data:`CONSUMED` are attributes that reserva
 no derived column may depend on.
 """
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Normalises raw scores to 0..1, so that weighers in different units can be added."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ reads a configuration file. ``DEFAULT_FILTERS`` are not Nova's: without Placemen
 worker's own decide capacity and zones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -47,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What operators set of units' parameters, by name, and the factors of weights."""
 
     @classmethod
-    def of(cls, **values: Any) -> Options:
+    def of(cls, **values: Any) -> "Options":
         """Options by name, units' parameters included."""
         own = {name: values.pop(name) for name in cls.__struct_fields__ if name in values}
         return cls(**own, values=values)

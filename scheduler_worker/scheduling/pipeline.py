@@ -6,8 +6,6 @@ claims that a decision returns are consumed on the table it was given. The calle
 and gives the claims back if they cannot be stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -56,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     priority: int = 0
     """From -100 to 100: the caller's rank of this request among others in a cluster's queue."""
 
-    def without(self, hosts: Iterable[str]) -> Request:
+    def without(self, hosts: Iterable[str]) -> "Request":
         """The same, to be decided without these hosts."""
         ignored = (*(self.spec.ignore_hosts or ()), *sorted(hosts))
         spec = msgspec.structs.replace(self.spec, ignore_hosts=ignored)
@@ -148,7 +146,7 @@ class Pipeline:
         request: Request,
         rng: RandomSource,
         reserved: Mapping[str, int],
-        consumed: _Consumed,
+        consumed: "_Consumed",
     ) -> Decision:
         spec, claimed_row = request.spec, None
         evaluation: Evaluation | None = None

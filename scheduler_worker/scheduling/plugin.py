@@ -28,8 +28,6 @@ Raise :class:`~scheduler_worker.errors.RequestError` for an invalid request. Any
 a defect of the unit: the request is answered with an error and the worker goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, TypeVar
 

@@ -11,8 +11,6 @@ in which the reference flavor has size 1 and each constraint on the host counts 
 and never 0.
 """
 
-from __future__ import annotations
-
 from scheduler_worker.model.requests import Flavor, RequestSpec
 
 REFERENCE = Flavor(vcpus=4, memory_mb=8192, root_gb=80)

@@ -3,8 +3,6 @@
 That may be described as an allocation that Placement understands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 

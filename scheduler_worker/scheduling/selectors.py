@@ -4,8 +4,6 @@ A selector is a unit: a policy names one. Each adds up, for each host, the facto
 times its score; they differ in what a score is. No more hosts are sorted than are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableSequence
 from typing import Annotated, Any, ClassVar, Protocol
 

@@ -4,8 +4,6 @@ It is made of values alone: how many hosts each filter left, what the nearest ho
 weighers gave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 

@@ -5,8 +5,6 @@ in both. Only averages that some rule reads are computed; their windows are all 
 earlier reports.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -38,7 +36,7 @@ class MovingAverages(NamedTuple):
     """Reports in a window."""
 
     @classmethod
-    def read_by(cls, program: Program | None, length: int) -> MovingAverages:
+    def read_by(cls, program: Program | None, length: int) -> "MovingAverages":
         """Return the averages that the rules of a program read, over ``length`` reports."""
         read = {scope: _averages_read(program, scope) for scope in Scope}
         # The host's object is shared with the rules of every scope; the host alone averages it.

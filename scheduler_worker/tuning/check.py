@@ -8,8 +8,6 @@ be used as a number. A condition that is a number, such as a lone property, is o
 being non-zero: whether a numeric use of its name means the number or 1 is ambiguous, and refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np

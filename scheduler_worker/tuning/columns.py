@@ -7,8 +7,6 @@ faults of the side that is not selected are dropped, which equals short-circuit 
 A column with one value for all entities has shape ``()``; numpy broadcasts it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Sequence

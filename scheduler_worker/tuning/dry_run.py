@@ -1,7 +1,5 @@
 """Evaluates a policy over samples of a host, with a simulated agent that sets all outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 

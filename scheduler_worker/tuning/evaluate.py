@@ -4,8 +4,6 @@ All rules see the statistics of the cycle's start, so their order has no meaning
 entity skips one rule for it, and is reported as a diagnostic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, repeat
 

@@ -1,7 +1,5 @@
 """Explains the value of an output: which rules voted, for what, and what limited them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

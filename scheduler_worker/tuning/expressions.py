@@ -14,8 +14,6 @@ last one is the result. So nothing after the parser recurses, however the text i
     call  = FUNC "(" expr { "," expr } ")"
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The issues of a policy: all of them at once, each with its place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import StrEnum

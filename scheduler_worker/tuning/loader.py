@@ -1,7 +1,5 @@
 """Loads tuning policies: texts to a program, or to all their issues."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from scheduler_worker.tuning.check import check

@@ -5,8 +5,6 @@ for a + b seconds, so results do not depend on how often a policy is evaluated. 
 target.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from scheduler_worker.tuning.columns import Bools, Floats

@@ -3,8 +3,6 @@
 Expressions are steps of a plan; an ``int`` in these types is the number of a step.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduler_worker.tuning.columns import Column

@@ -3,8 +3,6 @@
 The shape is checked here, key by key; :mod:`~.check` resolves the names.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

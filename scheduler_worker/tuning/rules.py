@@ -3,8 +3,6 @@
 Results keep every intermediate value in columns; :mod:`~.explain` reads them for one entity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import repeat
@@ -61,7 +59,9 @@ class CurrentValues(msgspec.Struct, frozen=True):
     """Faults of observed values, which are unknown then; a missing value is no fault."""
 
     @classmethod
-    def of(cls, output: OutputPlan, observed: Column, context: EvaluationContext) -> CurrentValues:
+    def of(
+        cls, output: OutputPlan, observed: Column, context: EvaluationContext
+    ) -> "CurrentValues":
         """Return the present values of an output."""
         size = len(context.entities)
         observed = numbers(observed, output.current)

@@ -1,7 +1,5 @@
 """Statistics as rules see them, their entities by scope, and what an evaluation hands on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 

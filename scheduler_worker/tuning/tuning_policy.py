@@ -1,7 +1,5 @@
 """The value types of a tuning policy: what a text says, before names are resolved."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec
@@ -21,13 +19,13 @@ class Scope(StrEnum):
 class Any(msgspec.Struct, frozen=True, eq=False):
     """True when at least one of its conditions is."""
 
-    members: tuple[Condition, ...]
+    members: "tuple[Condition, ...]"
 
 
 class All(msgspec.Struct, frozen=True, eq=False):
     """True when all of its conditions are."""
 
-    members: tuple[Condition, ...]
+    members: "tuple[Condition, ...]"
 
 
 Condition = Expr | Any | All

@@ -5,8 +5,6 @@ that YAML gives scalars are ignored: the reader of an expression, a time or a na
 ``yes``, ``010`` and ``1:30`` never silently change their meaning.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

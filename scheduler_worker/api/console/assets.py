@@ -4,8 +4,6 @@ Every path of the console that is no asset is answered with the one page, which 
 to its path. Nothing is loaded from another place, and no script or style is within the page.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from http import HTTPStatus

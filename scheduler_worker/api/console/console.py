@@ -12,8 +12,6 @@ The page asks the API itself for everything else. Its cookie is a log-in for all
 change needs the session's token against forged requests as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus

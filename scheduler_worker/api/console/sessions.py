@@ -5,8 +5,6 @@ every API process and survives their restarts. It ends when nobody has used it f
 case some time after the log-in, and with its user or the user's password.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import threading

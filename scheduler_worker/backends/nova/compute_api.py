@@ -4,8 +4,6 @@ keystoneauth1 logs in, renews the token and finds the API. Requests and answers 
 https://docs.openstack.org/api-ref/compute/ in microversion 2.65.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import UTC, datetime
 from http import HTTPStatus

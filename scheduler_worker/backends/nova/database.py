@@ -1,7 +1,5 @@
 """One database of Nova, read and never written: MariaDB, MySQL or PostgreSQL."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from datetime import datetime
@@ -41,7 +39,7 @@ class ReadOnlyDatabase:
         self._engine = _created(what, parsed, self.is_postgresql, settings)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> "Iterator[Reader]":
         """A transaction in which all reads see the same moment. Raises SourceUnavailable."""
         try:
             with self._engine.connect() as connection, self._begun(connection):

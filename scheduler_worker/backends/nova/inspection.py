@@ -1,7 +1,5 @@
 """What the account of one of Nova's databases is, and may do there; nothing is written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -4,8 +4,6 @@ All options are keystoneauth1's, which the extra ``nova`` installs. They are reg
 Nova is to be asked, so that other workers do without that library.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from keystoneauth1 import exceptions as keystone_errors

@@ -1,7 +1,5 @@
 """Rows of Nova's tables as host reports, in the form in which ``update_hosts`` takes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

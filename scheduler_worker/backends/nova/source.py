@@ -1,7 +1,5 @@
 """Nova's databases as a source of hosts: one part for each cell that is not disabled."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -3,8 +3,6 @@
 Times in them are naive and in UTC. A row with ``deleted`` other than 0 was removed.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

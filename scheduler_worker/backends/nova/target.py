@@ -4,8 +4,6 @@ Nova is not told where to: it asks for a destination as for any live migration, 
 migration's candidates (``service/state/allowed_hosts.py``).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 

@@ -6,8 +6,6 @@ names several hosts, ``{username1} {password1} {hostname1} {port1}`` are of the 
 so on; without a number, it is the first.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Placement's allocation candidates over HTTP."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import msgspec

@@ -1,7 +1,5 @@
 """Placement's allocations behind the port ``Allocations``: forms of bodies, meanings of answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

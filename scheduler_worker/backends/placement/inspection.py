@@ -1,7 +1,5 @@
 """Which microversions Placement speaks."""
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduler_worker.backends.placement.reading import Session

@@ -1,7 +1,5 @@
 """Reads Placement's providers: the list, sums of all at once, and single ones in parallel."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor

@@ -4,8 +4,6 @@ keystoneauth logs in, renews tokens, finds Placement in the service catalogue (r
 or at ``endpoint_override``, and verifies certificates. Connections are kept and bounded in number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

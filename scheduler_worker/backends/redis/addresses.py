@@ -1,7 +1,5 @@
 """Parses ``[state] url`` for Redis: one server, sentinels, or a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

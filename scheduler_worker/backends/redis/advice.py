@@ -1,7 +1,5 @@
 """Warns of settings of a Redis that endanger reservations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 OLDEST_REDIS = (6, 2)

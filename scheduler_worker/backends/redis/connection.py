@@ -4,8 +4,6 @@ Every error is raised as :class:`StateUnavailable`, which names host and port an
 password.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources

@@ -5,8 +5,6 @@ DecisionDetails are compressed in groups that are written together. They are muc
 fifth of what each would take alone, of memory and of time.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ explains them. This module packs their arguments, unpacks their replies, and wai
 into a record.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -6,8 +6,6 @@ redirects. A redirected command is not sent to the new server; it fails with a p
 the caller retries.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import random
@@ -139,7 +137,7 @@ class RedisNode:
         self._commands.pool.disconnect()
         self._waits.pool.disconnect()
 
-    def _wait_for_replicas(self, connection: _Connection, replicas: int) -> None:
+    def _wait_for_replicas(self, connection: "_Connection", replicas: int) -> None:
         # On the connection that wrote: WAIT covers the writes of its own connection.
         have = connection.ask("WAIT", replicas, self._replication_ms)
         if have < replicas:

@@ -5,8 +5,6 @@ a replica, say) would add these up until their own callers have gone. So once on
 up, the others fail at once, and a single thread asks the server until it answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -5,8 +5,6 @@ expire at once; the scripts delay expiry when a caller proves the jump by passin
 the time (``check_clock`` in common.lua).
 """
 
-from __future__ import annotations
-
 import logging
 from typing import NamedTuple
 

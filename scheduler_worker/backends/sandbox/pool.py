@@ -1,7 +1,5 @@
 """Warm sandboxes for each file, and what happens when one of them fails."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """One sandbox: the processes of ``runner.py`` for one file, and the socket to them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

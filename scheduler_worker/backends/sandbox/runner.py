@@ -16,8 +16,6 @@ however many descriptors the worker has: select() and the limit on files need th
 socket is its length in four bytes, then JSON.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import ctypes

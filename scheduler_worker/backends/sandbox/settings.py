@@ -1,7 +1,5 @@
 """Settings of external units and their sandboxes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

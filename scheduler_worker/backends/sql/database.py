@@ -1,7 +1,5 @@
 """Connections and transactions, alike on SQLite, PostgreSQL and MariaDB."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

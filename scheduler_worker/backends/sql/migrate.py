@@ -5,8 +5,6 @@ empty database together. On SQLite and PostgreSQL a migration that fails leaves 
 commits each statement that changes a table by itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from importlib.resources import as_file, files

@@ -1,7 +1,5 @@
 """Policies, units, attachments and audit entries as rows, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

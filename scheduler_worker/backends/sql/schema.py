@@ -6,8 +6,6 @@ code points, so that all databases agree on what is equal; ``name_key`` is the n
 case.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import (

@@ -1,7 +1,5 @@
 """The policy store on SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

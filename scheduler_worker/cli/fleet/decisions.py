@@ -1,7 +1,5 @@
 """``decision tail``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -51,7 +49,7 @@ class TailDecisions(FleetCommand):
         parser.add_argument("--json", action="store_true", help="JSON, for programs")
         parser.add_argument("--no-follow", action="store_true", help="end after these")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         for decision in followed(client, arguments):
             text = msgspec.json.encode(decision).decode() if arguments.json else _line(decision)
             sys.stdout.write(f"{text}\n")
@@ -59,7 +57,7 @@ class TailDecisions(FleetCommand):
         return 0
 
 
-def followed(client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[DecisionOutline]:
+def followed(client: "SchedulerClient", arguments: argparse.Namespace) -> Iterator[DecisionOutline]:
     """The last decisions, the oldest first, and then each new one."""
     filters = {name: getattr(arguments, name) for name in _FILTERS}
     query = DecisionsQuery(**filters, limit=max(1, arguments.lines))

@@ -1,7 +1,5 @@
 """``host report`` and ``host remove``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -46,7 +44,7 @@ class ReportHosts(FleetCommand):
             help="report them again and again; the file is read again each time",
         )
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         while True:
             reports = read_reports(arguments.file)
             into = ", ".join(sorted(client.update_hosts(reports)))
@@ -66,7 +64,7 @@ class RemoveHosts(FleetCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("hosts", nargs="+", metavar="HOST", help="a name, with all its nodes")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
         for host in arguments.hosts:
             client.call(get_host, OneHost(host))  # which says that there is no such host
         client.remove_hosts([(host, None) for host in arguments.hosts])

@@ -1,7 +1,5 @@
 """Checks whether brokers would serve a worker: connects as its server does, without consuming."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple

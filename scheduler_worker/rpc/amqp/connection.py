@@ -4,8 +4,6 @@ Consumers and acknowledgements have one channel, published messages another: the
 channel over a message that it refuses. What is written is sent by :meth:`BrokerConnection.flush`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Mapping

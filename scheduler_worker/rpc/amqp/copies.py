@@ -5,8 +5,6 @@ each message into it. It belongs to our connection and ends with it, and is boun
 oldest copies are dropped. Nothing is declared, consumed or answered that others use.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -6,8 +6,6 @@ it cannot decode. Here they stay bytes: :func:`delivered` and :func:`returned` d
 the broker wrote, and ``properties`` the sender's.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from struct import pack, unpack_from

@@ -1,7 +1,5 @@
 """The AMQP side of pings to the worker's own topic: their properties, and a queue for answers."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Senders may write anything: what cannot be decoded is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple

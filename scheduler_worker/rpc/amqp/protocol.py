@@ -5,8 +5,6 @@ another thread. Here everything that has arrived is read at once, and everything
 is sent at once, by :meth:`Stream.flush`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -109,11 +107,11 @@ class ProtocolConnection(amqp.Connection):  # type: ignore[misc]
             frame_handler=partial(Assembler, on_content=on_content, on_method=on_method),
         )
 
-    def Transport(self, host: str, connect_timeout: float, *_: Any, **__: Any) -> Stream:
+    def Transport(self, host: str, connect_timeout: float, *_: Any, **__: Any) -> "Stream":
         """The hook by which py-amqp gets its transport."""
         return Stream(host, connect_timeout, self._tls)
 
-    def transport_or_none(self) -> Stream | None:
+    def transport_or_none(self) -> "Stream | None":
         """Unlike ``transport``, which raises before the connection is open."""
         transport: Stream | None = self._transport
         return transport

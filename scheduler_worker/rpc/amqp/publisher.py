@@ -5,8 +5,6 @@ that it refuses, without saying which. Then everything unconfirmed is published 
 at a time, until the channel is closed again: over the message that was sent last.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -28,7 +26,7 @@ class Publication:
         queue: str,
         properties: bytes,
         body: bytes,
-        done: Callable[[Publication, PublishOutcome, str], None],
+        done: "Callable[[Publication, PublishOutcome, str], None]",
     ) -> None:
         self.queue = queue
         self.properties = properties

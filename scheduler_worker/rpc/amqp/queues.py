@@ -3,8 +3,6 @@
 They are declared as oslo.messaging's clients and servers declare them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping

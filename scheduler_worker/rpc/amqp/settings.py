@@ -1,7 +1,5 @@
 """Settings of connections to RabbitMQ: brokers, TLS, backoff, and kinds of queues."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from typing import Any

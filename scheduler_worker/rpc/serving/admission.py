@@ -6,8 +6,6 @@ waited so long that it cannot be answered in time behind those in flight. The br
 next one at once, until one comes that can.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """What a server needs of a bus: a connection that delivers, and a loop that waits for it."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import heapq

@@ -15,8 +15,6 @@ events and executes, in order, the commands of :meth:`DeliveryTracker.due`.
 * A message is acknowledged in favour of its copy only when the broker has the copy.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Senders may write anything: :func:`read` and :func:`encode_result` return whatev
 Bodies may be compressed as kombu does it; they are decompressed to no more than is allowed.
 """
 
-from __future__ import annotations
-
 import bz2
 import json
 import lzma

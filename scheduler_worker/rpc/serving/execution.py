@@ -3,8 +3,6 @@
 For each message that needs no slot now, an extra consumer takes one more from the shared queue.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
@@ -20,7 +18,7 @@ class Execution:
 
     __slots__ = ("_extra_consumers", "_has_extra_consumer", "is_parked", "taken_s", "task")
 
-    def __init__(self, extra_consumers: ExtraConsumers) -> None:
+    def __init__(self, extra_consumers: "ExtraConsumers") -> None:
         self._extra_consumers = extra_consumers
         self._has_extra_consumer = False
         self.taken_s = time.monotonic()

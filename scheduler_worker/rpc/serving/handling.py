@@ -4,8 +4,6 @@
 ``_handle``, which runs in a slot and hands its result back through :meth:`Loop.call_soon`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -12,8 +12,6 @@ evidence. When a ping is received, by any worker, all sent before it have been r
 in flight at a worker that died or stands still misleads the others only until the next is answered.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import NamedTuple
 

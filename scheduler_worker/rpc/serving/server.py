@@ -5,8 +5,6 @@ the connection, the deliveries or a timer. ``handling`` has the life of a messag
 start, the loop, the connections one after another, and the stop.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

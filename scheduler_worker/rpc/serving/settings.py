@@ -1,7 +1,5 @@
 """Settings of a server, whatever its bus: names, limits, and backoff."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """Answers that did not reach their callers: the reply queue was missing, or the broker away."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ Nothing that comes out of a sandbox is believed: a value of another type than th
 a host that was not asked about, makes the whole answer useless.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping

@@ -4,8 +4,6 @@ Both ends are here: :func:`facts_of` gathers it in the worker, :class:`Sandboxed
 the class in the sandbox.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

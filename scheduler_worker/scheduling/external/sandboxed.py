@@ -4,8 +4,6 @@ The class is the same that an installed package would register. It is told the h
 declares and the request, as plain data, and its columns or rows are asked as in the worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

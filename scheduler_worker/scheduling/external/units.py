@@ -1,7 +1,5 @@
 """Filters, weights and balances that ask a class in a sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """Filters for hosts near to, or away from, instances or an address."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Hashable
 

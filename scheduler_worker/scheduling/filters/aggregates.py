@@ -1,7 +1,5 @@
 """Filters that match the metadata of a host's aggregates, its zone included, with the request."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

@@ -12,8 +12,6 @@ The Exact... filters are for hosts of exactly the instance's size, such as bare 
 a host's instances, and its I/O operations under way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple

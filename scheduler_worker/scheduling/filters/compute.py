@@ -1,7 +1,5 @@
 """Filters for what is known of a host's service: that it is up, is trusted, reports metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

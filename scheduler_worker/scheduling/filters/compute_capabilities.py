@@ -1,7 +1,5 @@
 """The filter for extra specs about capabilities of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 import numpy as np

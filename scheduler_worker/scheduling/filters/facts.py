@@ -1,7 +1,5 @@
 """A filter of what hosts report and are members of: stated once, as the reason against a host."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask

@@ -1,7 +1,5 @@
 """The filter for the architecture, hypervisor and address bits that an image requires."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Filters by the names of hosts: those isolated for images, those tried before, and all."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Annotated
 

@@ -25,8 +25,6 @@ Values without an order, such as a number and a text, cannot be compared by ``<`
 text has no keys: a host whose evaluation needs either does not pass.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Filters for NUMA cells and PCI devices, down to CPUs and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ cores if possible and else get any CPU. CPUs for emulator threads are chosen aft
 vCPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

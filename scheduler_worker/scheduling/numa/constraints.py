@@ -30,8 +30,6 @@ the operator's and the image the user's: the image may add to the flavor, and ch
 flavor leaves a choice, but must not contradict it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property

@@ -10,8 +10,6 @@ Networks and PCI devices are near or not depending on the set of host cells alon
 still incomplete is given up as soon as no further cells could bring what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
@@ -134,7 +132,7 @@ class Near:
         return {pool.numa_node for device in self._devices for pool in matched(device, self._pools)}
 
     @cached_property
-    def _needs(self) -> list[_Need]:
+    def _needs(self) -> "list[_Need]":
         """Of the requested devices; equal requests are added."""
         counts: dict[PCIRequest, int] = {}
         for device in self._devices:
@@ -142,7 +140,7 @@ class Near:
             counts[alike] = counts.get(alike, 0) + device.count
         return [self._need(*alike) for alike in counts.items()]
 
-    def _need(self, request: PCIRequest, count: int) -> _Need:
+    def _need(self, request: PCIRequest, count: int) -> "_Need":
         here: dict[int | None, int] = {}
         for pool in given(request, matched(request, self._pools)):
             here[pool.numa_node] = here.get(pool.numa_node, 0) + pool.count

@@ -4,8 +4,6 @@ A server group of Nova is one more group of VMs: enforcing under ``affinity`` an
 ``anti-affinity``, else not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """oVirt's balances: which VMs a host gives up, to which hosts, and how many empty hosts stay on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from scheduler_worker.model.cluster_load import (

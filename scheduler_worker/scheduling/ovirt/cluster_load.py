@@ -1,7 +1,5 @@
 """The load of a cluster, as balances see it, from the table of its hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the VM of a request takes: from its field ``vm``, else from Nova's flavor and image."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

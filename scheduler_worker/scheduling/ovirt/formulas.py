@@ -1,7 +1,5 @@
 """oVirt's formulas, on numbers or columns of them. Memory is in MiB, loads are in percent."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

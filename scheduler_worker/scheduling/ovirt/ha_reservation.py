@@ -1,7 +1,5 @@
 """Whether other hosts have room for the highly available VMs of a host that fails."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from typing import NamedTuple

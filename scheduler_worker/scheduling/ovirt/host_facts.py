@@ -1,7 +1,5 @@
 """Filters for what a host has: networks, devices, hooks, machines, leases; and PreferredHosts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ figure. Pending VMs are our reservations: what they take is the difference betwe
 reports and its column less all reservations, and their overhead follows from the sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Units for the management VM ("hosted engine") and its high availability."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 import numpy as np

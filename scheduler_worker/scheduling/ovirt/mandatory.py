@@ -1,7 +1,5 @@
 """The filters of oVirt that are asked first under every policy; no policy names them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from scheduler_worker.scheduling.ovirt.host_facts import (

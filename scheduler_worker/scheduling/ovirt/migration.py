@@ -1,7 +1,5 @@
 """Filters for VMs that run: away from the source's machine, same clock, no older system."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Units for NUMA: whether virtual nodes fit on a host's, and how well a VM fits on one."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The parameters of oVirt's units: texts, each with the expression that a value must match."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

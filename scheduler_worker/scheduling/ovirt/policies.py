@@ -1,7 +1,5 @@
 """oVirt's locked policies. Their names, ids, units, factors and parameters are oVirt's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from scheduler_worker.model.policies import (

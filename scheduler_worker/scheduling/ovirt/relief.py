@@ -4,8 +4,6 @@ A balance compares hosts in stages: first by load or number of VMs, then by memo
 sources, which are to give up VMs, and destinations, which may take some.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate

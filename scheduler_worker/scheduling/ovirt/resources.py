@@ -1,7 +1,5 @@
 """Filters for memory, swap and huge pages, and for the number, load, kind and pinning of CPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Most of them rescale their scores between the best and the worst host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

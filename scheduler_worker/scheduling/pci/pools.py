@@ -11,8 +11,6 @@ For one request the pools are narrowed in this order:
 Devices are taken from the remaining pools in order. Several requests are served one by one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated

@@ -5,8 +5,6 @@ Everything that Placement can decide is in the query, so that its limit cuts off
 filters here would keep. A forced host is not: ``in_tree`` would leave out what is shared with it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

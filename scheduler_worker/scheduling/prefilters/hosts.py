@@ -1,7 +1,5 @@
 """Hosts' traits, aggregates, networks and providers as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 

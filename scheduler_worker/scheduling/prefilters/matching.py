@@ -7,8 +7,6 @@ number of tries is bounded, so that no request can occupy a worker: a host that 
 does not pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec

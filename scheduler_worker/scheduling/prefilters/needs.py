@@ -15,8 +15,6 @@ group*, which comes from one provider. Items without a suffix may come from seve
 fields; the instance has the size of these all the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ Each rule is a function of a request. Rules in :data:`ROOT_RULES` require traits
 itself, those in :data:`RULES` of any provider that serves the flavor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 

@@ -11,8 +11,6 @@ They are asked before the enabled filters, and for forced hosts too, as Placemen
 not asked for a rebuild with a new image.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 

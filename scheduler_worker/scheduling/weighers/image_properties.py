@@ -1,7 +1,5 @@
 """The weigher for hosts whose instances have similar images."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Annotated, Any
 

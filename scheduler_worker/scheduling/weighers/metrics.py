@@ -1,7 +1,5 @@
 """The weigher by the metrics that hosts report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Annotated, Any

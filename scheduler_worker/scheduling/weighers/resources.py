@@ -1,7 +1,5 @@
 """Weighers by one figure of the host: what is free or used, its cell, members of a group."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import ClassVar
 

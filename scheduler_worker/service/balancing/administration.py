@@ -3,8 +3,6 @@
 All of it is in the shared state, so any process can serve it, also one that runs no rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Migrations and power actions by whoever listens to a topic: cast to it, answered by RPC."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from scheduler_worker.errors import MigrationRefused, PowerRefused, Undeliverable

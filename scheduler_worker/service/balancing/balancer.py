@@ -4,8 +4,6 @@ The worker that leads a cluster (``service/state/leadership.py``) runs its round
 under way is in the cluster's ledger, so a worker that takes over continues where the other was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec

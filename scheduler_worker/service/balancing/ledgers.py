@@ -8,8 +8,6 @@ In ``@balancing`` ``u:`` and a cluster's name is its leadership, ``r:`` and the 
 What binds is in the cluster's own scope: placing VMs reads it too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping

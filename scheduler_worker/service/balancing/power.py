@@ -5,8 +5,6 @@ while no VM elsewhere would have no other host but it. From then on no decision 
 action is written down under the cluster's lock, so none is in between.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """One round of a cluster's balance: settle what is under way, make a plan, ask for what it says."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import uuid

@@ -1,7 +1,5 @@
 """The settings of balancing."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

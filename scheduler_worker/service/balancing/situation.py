@@ -1,7 +1,5 @@
 """What a round of balancing decides on: the cluster's load as of now, less what is in progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Reads records of decisions: in pages, the newest first, and one by its id."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Why a request ended as it did, in one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import inf
 

@@ -5,8 +5,6 @@ be written they wait; what there is no room for is dropped, and counted. A worke
 loses what it had not written yet, half a second of decisions.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -6,8 +6,6 @@ places in the source that are stored with it. The outline and each part of the s
 threads of their own, so that one that hangs delays no other, and not the leadership.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

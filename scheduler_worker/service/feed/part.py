@@ -5,8 +5,6 @@ change a record is written. Hosts that have to be read stay noted until they are
 in between loses nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

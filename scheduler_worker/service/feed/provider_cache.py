@@ -1,7 +1,5 @@
 """What is known of resource providers, made into reports: pure, without a clock and without I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec

@@ -14,8 +14,6 @@ on the host, or by a refresh.
 The worker that feeds reads all of this. Any other reads what it was refused, and what it verifies.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

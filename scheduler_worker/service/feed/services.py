@@ -4,8 +4,6 @@ A record may be some seconds old. Who chose a host asks :class:`ServiceCheck` be
 any worker, so no request goes to a host that was forced down a moment ago.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

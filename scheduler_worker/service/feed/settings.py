@@ -1,7 +1,5 @@
 """Settings of the feed."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -5,8 +5,6 @@ all that is stored of a provider is known up to the generation that is stored wi
 of before can be told from one of after, whichever workers read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

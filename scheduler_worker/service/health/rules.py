@@ -1,7 +1,5 @@
 """Reads what workers reported of themselves, and judges it: what is wrong, how to fix it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -35,10 +33,10 @@ _ROUNDS = 8
 
 
 def _observed(
-    use_case: Callable[Concatenate[Inventory, _Args], _Answer],
-) -> Callable[Concatenate[Inventory, _Args], _Answer]:
+    use_case: "Callable[Concatenate[Inventory, _Args], _Answer]",
+) -> "Callable[Concatenate[Inventory, _Args], _Answer]":
     @wraps(use_case)
-    def observed(self: Inventory, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Answer:
+    def observed(self: "Inventory", /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Answer:
         try:
             return use_case(self, *args, **kwargs)
         except StateUnavailable:

@@ -1,7 +1,5 @@
 """Finds hosts in the clusters that this process knows, and registers new clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

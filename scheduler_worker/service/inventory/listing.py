@@ -1,7 +1,5 @@
 """Pages over all clusters, of what this process's replicas hold, brought up to date first."""
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 from collections.abc import Callable, Iterable

@@ -8,8 +8,6 @@ clusters, a look at the cluster, and the write. If others wrote in between, the 
 reports concerned fail, and these are planned again.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial

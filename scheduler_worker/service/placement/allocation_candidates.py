@@ -6,8 +6,6 @@ answer goes with the request as a value. What our reservations hold of sharing p
 answer does not have goes with it too, so that nothing is reserved twice.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Alternates of a decision that was made already, from what is known of hosts since."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from msgspec import structs

@@ -7,8 +7,6 @@ that passes all filters, the largest first: a request goes where its choice is w
 are ordered by the policy's name.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

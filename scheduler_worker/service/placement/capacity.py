@@ -1,7 +1,5 @@
 """How many more instances of each of some flavors fit, in each cluster, as it is known now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from scheduler_worker.errors import ClusterPolicyError, NoValidHost, RequestError

@@ -7,8 +7,6 @@ nothing. A refused batch is divided by the provider or consumer that the refusal
 halves, until each refusal is of one claim. A claim that met faster writers is tried again later.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Annotated

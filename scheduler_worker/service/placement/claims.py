@@ -5,8 +5,6 @@ claim that cannot be answered is taken back after its reservation: a copy of the
 the one or the other before makes it its own, and then it stays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable
 from functools import partial

@@ -5,8 +5,6 @@ store has accepted the claims under the fencing token. A refused commit costs an
 a double booking.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

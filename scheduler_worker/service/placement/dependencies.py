@@ -1,7 +1,5 @@
 """What the placement use cases share: their limits and their collaborators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The questions that only read: why hosts would be chosen, and what would be decided now."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 

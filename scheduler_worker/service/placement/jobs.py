@@ -3,8 +3,6 @@
 While Placement is away jobs wait until their deadlines; no thread pauses with them.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

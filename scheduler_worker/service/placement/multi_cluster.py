@@ -5,8 +5,6 @@ requests cannot deadlock. Then each instance goes to the best host, in whichever
 instances are reserved, or none stays reserved.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 

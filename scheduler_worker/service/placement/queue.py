@@ -6,8 +6,6 @@ and commits their claims in one call (group commit). Then leadership goes to the
 queue. A request that is alone is a batch of one and costs nothing extra.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -5,8 +5,6 @@ server was deleted, a host came, and the next request is for its place. So a req
 passes waits for a refresh that began after it, and is decided again, once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Select destinations: the life of a request, from its arrival to hosts that are answered."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ chosen hosts and their alternates are compared with the source while the claim i
 differs is read and stored, and the request is decided again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ whether it would fit, and only then queues for the lock again. New reservations 
 count as a change, so waiting requests cost little while a cluster is busy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ if the version is still the same. The attached clusters get the changed policy i
 (``attachments.py``).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 

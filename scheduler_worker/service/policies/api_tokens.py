@@ -4,8 +4,6 @@ Every API process sees a new or revoked token with its next request, a restart e
 store deletes expired tokens. ``k:`` and a token's digest is the token.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from scheduler_worker.ports import ABSENT, ApiToken, Guard, Put, Store, Transaction

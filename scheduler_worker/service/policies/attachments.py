@@ -4,8 +4,6 @@ The policy store is the system of record. After each write the document in force
 shared state, in the same call; ``reconciler.py`` repairs what a crash between both has left.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar

@@ -4,8 +4,6 @@ An edit of a policy writes its entry in the same transaction. A change of the sh
 its entry is written first, so nothing changes without one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Attach, read and detach the policies of clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The compiled policies of this process: one pipeline per policy document, and ``nova``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

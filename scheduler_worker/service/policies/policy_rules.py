@@ -4,8 +4,6 @@ All of them are pure. The first that fails raises :class:`~scheduler_worker.erro
 names the field, or NameTaken.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ been registered in the policy store, so that one which is not installed any more
 disabled, and one that was removed is not offered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from scheduler_worker.model.policies import UnitFacts

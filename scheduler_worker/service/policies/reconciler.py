@@ -5,8 +5,6 @@ store and the write into the state; and when the state has lost its data. Entrie
 are too old are deleted on the way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from scheduler_worker.components import Periodic

@@ -1,7 +1,5 @@
 """The trust levels of all nodes, polled in the background so that no request waits for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

@@ -4,8 +4,6 @@ A name is an entry point, a ``module.Class`` path, or a group that means all ent
 spelling or Nova's.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import traceback

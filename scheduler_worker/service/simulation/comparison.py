@@ -1,7 +1,5 @@
 """Compares where a request's instances got to with where they would have been put. Pure."""
 
-from __future__ import annotations
-
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Records have the form of the shared state, so only programs of one release read a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -45,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The scopes but the global one."""
         return {name: by_key for name, by_key in self.scopes.items() if name != GLOBAL}
 
-    def having(self, changes: Iterable[tuple[str, Put]]) -> Snapshot:
+    def having(self, changes: Iterable[tuple[str, Put]]) -> "Snapshot":
         """A copy in which these records, each of a scope, are stored or deleted."""
         scopes = {name: dict(by_key) for name, by_key in self.scopes.items()}
         for scope, put in changes:

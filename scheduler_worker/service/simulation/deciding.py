@@ -5,8 +5,6 @@ instance that is gone by now, or came elsewhere by a later decision, counts only
 its decision: nobody knows for how long it stayed.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce

@@ -3,8 +3,6 @@
 Nothing of the other scheduler's answers is seen; but the feed shows where the instances got to.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter, OrderedDict

@@ -5,8 +5,6 @@ runs, the process that runs it renews ``r:``; one that is not renewed for long c
 Whoever removes ``r:``, or writes there that it is cancelled, ends it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

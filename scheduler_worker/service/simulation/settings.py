@@ -1,7 +1,5 @@
 """Settings of a dry run."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

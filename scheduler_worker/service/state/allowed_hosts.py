@@ -5,8 +5,6 @@ is to migrate gets a host that the balance has named, whether the agent or Nova 
 gets a host that the balance is putting into maintenance.
 """
 
-from __future__ import annotations
-
 from msgspec import structs
 
 from scheduler_worker.model.ledgers import AskedMigration

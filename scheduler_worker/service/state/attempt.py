@@ -3,8 +3,6 @@
 What is observed is reported as an :class:`Outcome` when it ends.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import defaultdict

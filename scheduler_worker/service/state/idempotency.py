@@ -3,8 +3,6 @@
 A request that excludes such a host gives up the reservation there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from scheduler_worker.model.claims import Reservation

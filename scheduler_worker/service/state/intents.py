@@ -14,8 +14,6 @@ from a cluster where another copy is being decided, and one that lost its lease 
 commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 

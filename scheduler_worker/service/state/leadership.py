@@ -6,8 +6,6 @@ cached already, and another continues where a worker was stopped, killed or cut 
 is held, so no decision waits for such work. Operators see it as leadership.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from abc import abstractmethod

@@ -23,8 +23,6 @@ worker dies during a move, another one finishes it:
 * after :data:`ABANDONED_AFTER_S`, with the next report of any host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

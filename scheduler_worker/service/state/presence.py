@@ -5,8 +5,6 @@ that was killed expire. They are under ``w:`` and its name in two scopes: who on
 does not read the reports, and neither do workers of versions that know of none.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -28,8 +28,6 @@ The value of ``w:`` is the name itself; all others are JSON. Readers ignore fiel
 records that a newer release added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any

@@ -5,8 +5,6 @@ that has begun, so all that wait at a moment share one, and one that was under w
 of them. The worker that feeds begins refreshes and says when they are done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 import msgspec

@@ -5,8 +5,6 @@ it to decide, read or update. Changes are states, not events: applying one twice
 an older, is harmless as long as :attr:`Replica.seen` only grows.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

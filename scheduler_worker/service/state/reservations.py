@@ -4,8 +4,6 @@ Each function returns puts, guards or a :class:`WritePlan`, and writes nothing. 
 replica's lock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

@@ -5,8 +5,6 @@ wait, so a request is overtaken only by requests that arrive at most the largest
 after it: none starves.
 """
 
-from __future__ import annotations
-
 from bisect import insort_left, insort_right
 from collections.abc import Iterator
 from operator import attrgetter

@@ -3,8 +3,6 @@
 A :class:`ScopeWatch` ends waits by a condition, a deadline or the end of the worker.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """Compare-and-set writes without the cluster's lock, retried on version conflict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar

@@ -9,8 +9,6 @@
 It is read as strictly as a policy, with issues of the same form.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -5,8 +5,6 @@ from the old state and sends the same values again. Values that could not be sen
 emitted.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping

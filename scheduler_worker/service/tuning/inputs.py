@@ -1,7 +1,5 @@
 """The evaluator's inputs for a cluster, and its outputs for each host. Values only, no I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

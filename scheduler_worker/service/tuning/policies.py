@@ -5,8 +5,6 @@ are not affected. Policies set by RPC are kept in the shared state, where every 
 before its next cycle.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -5,8 +5,6 @@ leadership. What one cycle hands to the next is in a scope for each cluster, so 
 to read it: one record for each host, ``m:`` and its uuid, which lasts for a day without tuning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple, Self, TypeVar

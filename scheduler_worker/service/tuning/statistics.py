@@ -5,8 +5,6 @@ fields of the object ``host`` or ``vm``. A VM's ``disks`` have objects of their 
 name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Any process can read it, also one in which no tuner runs.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The worker that leads a cluster (``service/state/leadership.py``) runs its cycle
 numbered, so that an agent can ignore values that arrive late.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator

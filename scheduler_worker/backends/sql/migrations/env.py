@@ -1,7 +1,5 @@
 """How Alembic runs the migrations: on the connection that ``migrate.py`` has opened and locked."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from scheduler_worker.backends.sql.schema import metadata

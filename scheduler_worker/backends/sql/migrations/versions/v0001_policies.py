@@ -1,7 +1,5 @@
 """policies, their units and parameters, and the attachments of clusters"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import sqlalchemy as sa

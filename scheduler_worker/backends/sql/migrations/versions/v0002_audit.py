@@ -1,7 +1,5 @@
 """the audit"""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
