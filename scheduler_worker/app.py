@@ -518,8 +518,7 @@ class Worker:
 def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
     """Build the configured worker; it is not started.
 
-    Raises:
-        ConfigError: options that contradict each other, or unknown filters and weighers.
+    Raises ConfigError: options that contradict each other, or unknown filters and weighers.
     """
     settings = configuration.settings(conf)
     clock = clock or SystemClock()

@@ -21,8 +21,7 @@ def tls_context(
     ``authorities`` is the file of CA certificates, the system's if it has no path. ``certificate``
     and ``key`` (in the certificate's file if it has no path) are the client's own.
 
-    Raises:
-        ConfigError: a file cannot be read, or does not contain what it should.
+    Raises ConfigError: a file cannot be read, or does not contain what it should.
     """
     for file in (authorities, certificate, key):
         _check_readable(file)

@@ -122,8 +122,8 @@ class SchedulerClient:
 
         ``spec`` has the fields of Nova's RequestSpec, as a plain dict or an object primitive.
 
-        Raises:
-            NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see their docstrings.
+        Raises NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see their
+        docstrings.
         """
         answer = self._call(
             self._nova,

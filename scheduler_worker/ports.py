@@ -138,7 +138,6 @@ class ClusterLock(Protocol):
         Raises:
             ClusterLockTimeout: not granted in time; the waiter has left the queue.
             StateUnavailable: the store cannot be reached.
-
         """
 
     def commit(
@@ -152,7 +151,6 @@ class ClusterLock(Protocol):
         Raises:
             StaleFencingToken: the lease had ended; nothing was written.
             StateUnavailable: the store cannot be reached; whether it was written is unknown.
-
         """
 
     def release(self, grant: LockGrant) -> None:
@@ -311,8 +309,7 @@ class Attestation(Protocol):
     def levels(self, nodenames: Sequence[str]) -> Mapping[str, str]:
         """Node name -> trust level, of the nodes that the service knows.
 
-        Raises:
-            BackendError: the service cannot be reached, or its answer cannot be read.
+        Raises BackendError: the service cannot be reached, or its answer cannot be read.
         """
 
 

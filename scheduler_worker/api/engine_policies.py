@@ -89,8 +89,7 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
 
     Engines return filters and weights in any order, which means nothing to either.
 
-    Raises:
-        Invalid: the engine's answer has no id, no name, or a value that no policy has.
+    Raises Invalid: the engine's answer has no id, no name, or a value that no policy has.
     """
     policy = engine.policy
     unknown: list[str] = []

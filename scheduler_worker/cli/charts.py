@@ -71,8 +71,7 @@ def _n(value: float) -> str:
 def in_file(series: Series, *, interval_s: float, path: Path) -> None:
     """Write a picture: a diagram for each output, a line for each entity.
 
-    Raises:
-        ConfigError: matplotlib is missing, or the file cannot be written.
+    Raises ConfigError: matplotlib is missing, or the file cannot be written.
     """
     with needing_extra("chart", f"--chart {path}, unlike --chart terminal,"):
         from matplotlib.figure import Figure

@@ -41,9 +41,8 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
 def read_policies(text: str, place: str) -> list[Given]:
     """The policies of a YAML text.
 
-    Raises:
-        ConfigError: it is no YAML, or a field is missing, unknown or out of bounds; names the file,
-            the policy and the field.
+    Raises ConfigError: it is no YAML, or a field is missing, unknown or out of bounds; names the
+    file, the policy and the field.
     """
     try:
         plain = yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from the safe one

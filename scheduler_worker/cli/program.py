@@ -59,8 +59,7 @@ class CommandProgram(App):
     def main(cls, arguments: Sequence[str] | None = None) -> int:
         """Run a command with these arguments, by default the process's; returns its exit status.
 
-        Raises:
-            SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
+        Raises SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
         """
         try:
             status = cls().run(list(sys.argv[1:] if arguments is None else arguments))

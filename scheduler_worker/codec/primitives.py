@@ -72,10 +72,8 @@ def plain(value: Any, path: str, kind: ObjectKind = ANYTHING, *, is_strict: bool
 
     Drops fields that ``kind`` does not read; ``is_strict``: a plain dict must not have others.
 
-    Raises:
-        RequestError: an object of another kind or major version, a broken primitive, nesting deeper
-            than MAX_DEPTH, or more than MAX_VALUES values.
-
+    Raises RequestError: an object of another kind or major version, a broken primitive, nesting
+    deeper than MAX_DEPTH, or more than MAX_VALUES values.
     """
     return _Unwrapping(is_strict).value(value, path, kind, 0)
 

@@ -15,9 +15,7 @@ Parents = dict[str, str | None]
 def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
     """Decode the providers of one host.
 
-    Raises:
-        RequestError: a field is wrong, a uuid is repeated, or parents form a cycle.
-
+    Raises RequestError: a field is wrong, a uuid is repeated, or parents form a cycle.
     """
     reported: list[ResourceProvider] = typed(value, list[ResourceProvider], path)
     if len(reported) > MAX_PROVIDERS:

@@ -36,9 +36,7 @@ def decode_request_spec(
     ``numa_topology`` gets the topology that its flavor and image ask for. Errors name its field
     ``f`` as ``paths[f]``. ``is_strict`` is for what people write: other fields are errors.
 
-    Raises:
-        RequestError: names the field, what it needs and what came.
-
+    Raises RequestError: names the field, what it needs and what came.
     """
     spec = plain(value, path, kinds.REQUEST_SPEC, is_strict=is_strict)
     if is_strict and isinstance(spec, dict):
@@ -212,9 +210,7 @@ _RESHAPED = {
 def request_spec_primitive(spec: RequestSpec | Mapping[str, Any]) -> Plain:
     """A request as the ``RequestSpec`` primitive that Nova's services send.
 
-    Raises:
-        RequestError: the dict is no request.
-
+    Raises RequestError: the dict is no request.
     """
     if not isinstance(spec, RequestSpec):
         spec = decode_request_spec(dict(spec))

@@ -48,9 +48,7 @@ _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 def typed(value: Any, kind: type[T], path: str, *, paths: Mapping[str, str] | None = None) -> T:
     """Convert a plain value to ``kind``; ``paths`` are other paths for some of its fields.
 
-    Raises:
-        RequestError: a field is missing, of the wrong type or out of its bounds.
-
+    Raises RequestError: a field is missing, of the wrong type or out of its bounds.
     """
     try:
         converted = msgspec.convert(value, kind)

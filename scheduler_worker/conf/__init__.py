@@ -197,8 +197,7 @@ def load(
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """Build the settings from the current values of the options.
 
-    Raises:
-        ConfigError: values out of bounds, all of them; or options that contradict each other.
+    Raises ConfigError: values out of bounds, all of them; or options that contradict each other.
     """
     if problems := [problem for *_, problem in _invalid(conf, TABLE.options)]:
         raise ConfigError("; ".join(problems))

@@ -72,8 +72,7 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
     def read_anew(self) -> Self:
         """Parse the same command line and files again, into a new object; this one is unchanged.
 
-        Raises:
-            ConfigError: a file is missing, unreadable or malformed.
+        Raises ConfigError: a file is missing, unreadable or malformed.
         """
         complaints = io.StringIO()
         try:

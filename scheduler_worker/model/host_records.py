@@ -297,9 +297,7 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
     An absent field keeps its value and None returns it to its default. Use given without the
     matching free amount makes a stored free amount obsolete.
 
-    Raises:
-        msgspec.ValidationError: a required field is neither known nor given.
-
+    Raises msgspec.ValidationError: a required field is neither known nor given.
     """
     known = msgspec.structs.asdict(record) if record else {}
     if record and is_older_reading(fields.get("resource_providers"), record.resource_providers):

@@ -137,9 +137,8 @@ def write_policy(policy: ClusterPolicy) -> bytes:
 def read_policy(text: bytes | str) -> ClusterPolicy:
     """Decodes a policy from JSON.
 
-    Raises:
-        ClusterPolicyError: the text is no JSON, or a field is missing, unknown or out of bounds;
-            names the field.
+    Raises ClusterPolicyError: the text is no JSON, or a field is missing, unknown or out of bounds;
+    names the field.
     """
     try:
         return _decoder.decode(text)

@@ -33,8 +33,7 @@ class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True):
     def port_of(self, instance: int) -> int:
         """The HTTP port of one of several workers: ``port`` plus its number; 0: none.
 
-        Raises:
-            ConfigError: the port would be out of range.
+        Raises ConfigError: the port would be out of range.
         """
         port = self.port and self.port + instance
         if port > _MAX_PORT:

@@ -80,7 +80,6 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             MessagingTimeout: no answer, or no heartbeat, in time.
             MessageDeliveryFailure: a queue is full.
             MessageUndeliverable: no queue, where ``transport_options`` asks for one.
-
         """
         call = self._bus.open_call() if wait_for_reply else None
         try:

@@ -309,7 +309,6 @@ class Client:
             RemoteFailure: the method raised an error.
             CallTimeout: no answer, or no heartbeat, in time.
             BusUnavailable: the broker is away, or no server listens to the topic.
-
         """
         work = partial(self._prepared.call, dict(context), method, **arguments)
         if self._reached.is_set():

@@ -115,8 +115,7 @@ def instances_before_refusal(
 ) -> Values:
     """For each host after how many instances the filter first refuses it; at most UNBOUNDED.
 
-    Raises:
-        NotInColumns: the filter looks at what only placing one by one can tell.
+    Raises NotInColumns: the filter looks at what only placing one by one can tell.
     """
 
     def passes(placed: Values | int) -> Mask:

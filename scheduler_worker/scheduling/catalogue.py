@@ -134,8 +134,7 @@ class Catalogue:
 def entry(name: str, unit: type[Unit], *, is_mandatory: bool = False) -> CatalogueEntry:
     """The catalogue entry of a class.
 
-    Raises:
-        TypeError: the class is no unit, or one of its parameters has no default.
+    Raises TypeError: the class is no unit, or one of its parameters has no default.
     """
     kinds = frozenset(kind for kind, base in _KINDS if issubclass(unit, base))
     if not kinds:
@@ -192,8 +191,7 @@ def parameter_values(
 
     A value may be a text, as in a policy's document, or have its type already.
 
-    Raises:
-        ValueError: a value does not fit its type; names the parameter.
+    Raises ValueError: a value does not fit its type; names the parameter.
     """
     values: dict[str, Any] = {}
     for parameter in declared_parameters(declared):

@@ -69,8 +69,7 @@ def compile_policy(
     ``options`` set the parameters that the policy does not. ``collaborators`` are the worker's
     objects by type, for units that declare to need them.
 
-    Raises:
-        ClusterPolicyError: lists all problems, each with policy, unit and parameter.
+    Raises ClusterPolicyError: lists all problems, each with policy, unit and parameter.
     """
     return _Compiler(policy, catalogue, options, collaborators or {}).compile()
 

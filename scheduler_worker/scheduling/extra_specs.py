@@ -47,9 +47,8 @@ _TEXT: dict[str, Callable[[str, str], bool]] = {
 def match(value: Value, requirement: str) -> bool:
     """Whether a value meets a requirement.
 
-    Raises:
-        ValueError: a numeric operator with a value or operand that is no number, a comparison of a
-            text with a list, or ``<or>`` without words.
+    Raises ValueError: a numeric operator with a value or operand that is no number, a comparison of
+    a text with a list, or ``<or>`` without words.
     """
     name, *operands = requirement.split() or [""]
     if name in _NUMERIC or name in _TEXT:

@@ -130,8 +130,7 @@ class Pipeline:
         ``reserved`` maps instances that have a reservation to its row: they keep their host and
         claim nothing more. A rebuild check claims nothing either.
 
-        Raises:
-            NoValidHost: not every instance has a host; nothing stays consumed.
+        Raises NoValidHost: not every instance has a host; nothing stays consumed.
         """
         consumed = _Consumed(hosts)
         try:

@@ -121,8 +121,7 @@ class Unit(UnitHints):
     def collaborator(self, kind: type[Collaborator]) -> Collaborator:
         """The worker's object of a declared type; a new one where the worker has none.
 
-        Raises:
-            TypeError: the unit does not declare the type.
+        Raises TypeError: the unit does not declare the type.
         """
         if kind not in self.collaborators:
             raise TypeError(f"{type(self).__name__}.collaborators does not name {kind.__name__}")

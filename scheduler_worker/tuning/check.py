@@ -95,8 +95,7 @@ _AMBIGUOUS = {"True": "true", "False": "false", "yes": "true", "no": "false"}
 def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
     """Return the program of all policies together.
 
-    Raises:
-        TuningPolicyError: with all issues, including what ``issues`` held before.
+    Raises TuningPolicyError: with all issues, including what ``issues`` held before.
     """
     plans: dict[Scope, TuningPlan] = {}
     for scope in Scope:

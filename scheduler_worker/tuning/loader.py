@@ -14,8 +14,7 @@ def load(sources: Iterable[Source]) -> Program:
 
     The names of the sources must differ. Loading is atomic: one bad policy refuses them all.
 
-    Raises:
-        TuningPolicyError: with all issues of all sources.
+    Raises TuningPolicyError: with all issues of all sources.
     """
     issues = Issues()
     policies = [read(source, issues) for source in sources]

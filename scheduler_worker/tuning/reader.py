@@ -58,8 +58,7 @@ _Read = TypeVar("_Read")
 def read(source: Source, issues: Issues) -> TuningPolicy | None:
     """Return the policy in a text; None, with issues, when the text is not a YAML mapping.
 
-    Raises:
-        TuningPolicyError: there are too many issues to continue.
+    Raises TuningPolicyError: there are too many issues to continue.
     """
     root = yaml_subset.read(source, issues)
     return _Reader(source, issues).policy(root) if root else None

@@ -17,8 +17,8 @@ _VARIABLE = re.compile(r"\{(\w*)\}")
 def filled(template: str, local: str | None) -> str:
     """The URL of a cell's database.
 
-    Raises:
-        ConfigError: the template names a part that the local URL does not have; it names no value.
+    Raises ConfigError: the template names a part that the local URL does not have; it names no
+    value.
     """
     names = set(_VARIABLE.findall(template))
     if not names:

@@ -51,8 +51,7 @@ class Sandbox:
     def __init__(self, file: Path, settings: SandboxSettings) -> None:
         """Start the processes and load the file.
 
-        Raises:
-            ExternalUnitFailed: they cannot be started, or the file cannot be loaded; says why.
+        Raises ExternalUnitFailed: they cannot be started, or the file cannot be loaded; says why.
         """
         self._settings = settings
         user = unprivileged(settings.user)

@@ -399,8 +399,7 @@ def read_printed(text: str, kind: str) -> Any:
 
     A balance may print its two items without a comma between them, the first without quotes.
 
-    Raises:
-        ValueError, SyntaxError: nothing there is a literal.
+    Raises ValueError, SyntaxError: nothing there is a literal.
     """
     text = text.strip()
     if not text:

@@ -98,8 +98,7 @@ class _Declared(msgspec.Struct, frozen=True):
 def plugin_classes(file: str, declared: object) -> list[PluginClass]:
     """The units of a file, one for each kind of each class.
 
-    Raises:
-        ValueError: a declaration is invalid; names the class.
+    Raises ValueError: a declaration is invalid; names the class.
     """
     return [
         PluginClass(

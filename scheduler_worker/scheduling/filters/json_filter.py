@@ -91,8 +91,7 @@ class JsonQuery:
 def read(text: str) -> JsonQuery | None:
     """Parses a query; None: every host passes.
 
-    Raises:
-        ValueError: the text is no JSON, no query, too long or nested too deeply.
+    Raises ValueError: the text is no JSON, no query, too long or nested too deeply.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")

@@ -59,9 +59,7 @@ _ITEM = re.compile(r"\s*(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?\s*\Z")
 def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
     """The vCPUs of ``every`` that a text names.
 
-    Raises:
-        ValueError: names the item that is invalid.
-
+    Raises ValueError: names the item that is invalid.
     """
     named: dict[bool, set[int]] = {False: set(), True: set()}
     for item in text.split(","):
@@ -113,9 +111,7 @@ Share = tuple[frozenset[int], int]
 def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> InstanceNUMATopology | None:
     """The NUMA cells that an instance requests; None: it requests none.
 
-    Raises:
-        RequestError: names the extra spec or property that is invalid or a contradiction.
-
+    Raises RequestError: names the extra spec or property that is invalid or a contradiction.
     """
     if _requests_none(flavor.extra_specs, properties):
         return None

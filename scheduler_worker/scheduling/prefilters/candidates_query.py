@@ -56,8 +56,7 @@ def queries(
     ``aggregates`` are all there are; ``limit`` bounds the candidates of requests that are not bound
     to certain hosts.
 
-    Raises:
-        RequestError: Placement accepts no such name of a group.
+    Raises RequestError: Placement accepts no such name of a group.
     """
     common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
     if not _is_bound(spec):

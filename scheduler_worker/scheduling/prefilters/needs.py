@@ -92,9 +92,7 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
 def requested_group(asked: RequestGroup, number: int) -> Group:
     """A group that the caller sent, for a port or a device.
 
-    Raises:
-        RequestError: it has no ``requester_id``.
-
+    Raises RequestError: it has no ``requester_id``.
     """
     if not asked.requester_id:
         raise RequestError(f"spec_obj.requested_resources[{number}].requester_id", "is missing")
@@ -112,9 +110,7 @@ def requested_group(asked: RequestGroup, number: int) -> Group:
 def isolates(spec: RequestSpec, suffixes: int) -> bool:
     """Whether each of the groups must have a provider of its own.
 
-    Raises:
-        RequestError: there are several suffixes and no policy.
-
+    Raises RequestError: there are several suffixes and no policy.
     """
     policy = spec.flavor.extra_specs.get("group_policy")
     if suffixes > 1 and policy not in {"none", "isolate"}:
@@ -247,7 +243,6 @@ def needs_of(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
     Raises:
         RequestError: a field is invalid; names it.
         NoValidHost: a request filter refuses the request.
-
     """
     global _last  # noqa: PLW0603 - one triple, which threads replace as a whole
     fields, last = _fields(spec), _last

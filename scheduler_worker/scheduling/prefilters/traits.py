@@ -81,7 +81,6 @@ def root_traits(spec: RequestSpec, parameters: RequestFilterParameters) -> froze
     Raises:
         RequestError: an extra spec or image property is invalid, or they contradict.
         NoValidHost: a request filter refuses the request, as Nova's does.
-
     """
     traits = {trait for rule in ROOT_RULES for trait in rule(spec)}
     if parameters.query_placement_for_image_type_support:

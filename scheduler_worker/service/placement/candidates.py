@@ -101,8 +101,7 @@ class ClusterChoice:
     def eligible(self, request: Request) -> Sequence[ClusterReplica]:
         """The clusters that may serve the request: its named one, or all.
 
-        Raises:
-            RequestError: it names a cluster that does not exist.
+        Raises RequestError: it names a cluster that does not exist.
         """
         fleet = self._deps.fleet
         named = request.spec.hint(CLUSTER_HINT)

@@ -44,8 +44,7 @@ class ClusterView(NamedTuple):
     def current(cls, deps: PlacementDependencies, replica: ClusterReplica) -> ClusterView:
         """The cluster as this process knows it now.
 
-        Raises:
-            ClusterPolicyError: the cluster's policy cannot be compiled here.
+        Raises ClusterPolicyError: the cluster's policy cannot be compiled here.
         """
         table = deps.fleet.prepare(replica)
         return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
@@ -62,8 +61,7 @@ class ClusterView(NamedTuple):
     def decide(self, request: Request) -> Decision:
         """Choose hosts and consume them in the table; instances that have a host keep it.
 
-        Raises:
-            NoValidHost: nothing stays consumed.
+        Raises NoValidHost: nothing stays consumed.
         """
         request = narrowed(self.replica, request)
         # Seeded by the request's id, so a recorded request is decided alike when it is replayed.

@@ -90,8 +90,7 @@ def decide(
 
     An instance in ``homes`` (instance uuid -> cluster) goes to no other cluster.
 
-    Raises:
-        NoValidHost: not every instance has a host, even over all clusters together.
+    Raises NoValidHost: not every instance has a host, even over all clusters together.
     """
     if len(views) == 1:
         return views[0].decide(request)
@@ -145,8 +144,7 @@ def _acquire(
     A lease runs out while its holder waits for the next cluster's lock, and blocks that cluster for
     nothing. So once half of the first lease is over, all are released and acquired again.
 
-    Raises:
-        ClusterLockTimeout: at the deadline; no lock is held.
+    Raises ClusterLockTimeout: at the deadline; no lock is held.
     """
     while True:
         leases: list[Lease] = []

@@ -293,8 +293,7 @@ class PolicyAdministration:
     def settle_units(self) -> bool:
         """Put in force which units policies over RPC may use; whether that was not so already.
 
-        Raises:
-            StateUnavailable, Conflict: the shared state cannot be written now.
+        Raises StateUnavailable, Conflict: the shared state cannot be written now.
         """
         return self._in_force.settle_units(
             lambda: {unit.id for unit in self._store.units() if unit.is_enabled}

@@ -244,8 +244,7 @@ class Attachments:
     def _document_of(self, attachment: Attachment) -> ClusterPolicy | None:
         """The document in force for a cluster; None: the policy of the workers' options.
 
-        Raises:
-            NotFound: the policy is built in, and this version has none of that id.
+        Raises NotFound: the policy is built in, and this version has none of that id.
         """
         if attachment.policy_id == NOVA:
             return None

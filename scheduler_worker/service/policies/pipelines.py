@@ -37,8 +37,7 @@ class Pipelines:
     def of(self, replica: ClusterReplica) -> Pipeline:
         """The pipeline of a cluster; the caller holds the replica's lock.
 
-        Raises:
-            ClusterPolicyError: its policy cannot be compiled here.
+        Raises ClusterPolicyError: its policy cannot be compiled here.
         """
         if replica.policy is None:
             return self.nova

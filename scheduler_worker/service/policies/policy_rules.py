@@ -60,8 +60,7 @@ def check_parameters(
 
     Names that are ``known`` need not be declared.
 
-    Raises:
-        Invalid: no unit of the policy declares one of them, or a value does not fit.
+    Raises Invalid: no unit of the policy declares one of them, or a value does not fit.
     """
     declared = declarations(policy, units)
     for name, value in sorted(parameters.items()):

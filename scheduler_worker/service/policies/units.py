@@ -50,8 +50,7 @@ def load_units(
 
     ``policy_units`` are units that only policies may name, never the options of ``nova``.
 
-    Raises:
-        ConfigError: names are unknown or no filter or weigher; the message lists all of them.
+    Raises ConfigError: names are unknown or no filter or weigher; the message lists all of them.
     """
     problems: list[str] = []
     available = _classes(
@@ -95,8 +94,7 @@ def unit_catalogue(*units: Registered) -> Catalogue:
 
     Each mapping has names of its own: the same name may be a filter in one, a weight in another.
 
-    Raises:
-        ConfigError: a class is not a unit, or declares invalid parameters.
+    Raises ConfigError: a class is not a unit, or declares invalid parameters.
     """
     selectors = {unit.__name__: unit for unit in SELECTORS}
     pairs = dict.fromkeys(item for kind in (*units, selectors, MANDATORY) for item in kind.items())
