@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from struct import pack
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from scheduler_worker.model.requests import NetworkMetadata
@@ -30,6 +32,8 @@ CPU = Annotated[int, Meta(ge=0, lt=2**16)]
 CPUs = int
 """A set of host CPUs as a bit mask."""
 Pages = Annotated[int, Meta(ge=0, le=2**50)]
+Used = Annotated[int, Meta(ge=-(2**50), le=2**50)]
+"""Negative for a while when a reservation is given back before the host reports it as gone."""
 
 SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
 """The page sizes that an instance may ask for without a number."""
@@ -66,8 +70,8 @@ class NUMAPages(msgspec.Struct, frozen=True, gc=False):
 
     size_kb: Annotated[int, Meta(gt=0, le=2**40)]
     total: Pages
-    used: int = 0
-    reserved: int = 0
+    used: Used = 0
+    reserved: Used = 0
 
     @property
     def free(self) -> int:
@@ -88,6 +92,18 @@ class NUMAUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     with thread policy ``isolate``, their idle siblings."""
     page_kb: int | None = None
     """The size of its pages; None: the host reports no pages."""
+
+
+FIGURES = np.dtype(
+    [
+        *[(name, "?") for name in ("is_first", "has_pages")],
+        *[(name, "i4") for name in ("free_pcpus", "cpus")],
+        *[(name, "i8") for name in ("cpu_usage", "memory", "memory_usage")],
+        *[(name, "i8") for name in ("page_kb", "free_pages", "total_pages")],
+    ]
+)
+"""The layout of :attr:`NUMATopology.figures`: of each cell as many rows as it has sizes of pages,
+else one. ``is_first`` is set in the first row of a cell."""
 
 
 class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
@@ -127,6 +143,23 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
         return tuple(
             tuple(core for core in free if core.bit_count() >= threads)
             for threads in range(1, max(map(int.bit_count, self.siblings), default=0) + 1)
+        )
+
+    def figures(self) -> bytes:
+        """Rows of :data:`FIGURES`."""
+        figures = (
+            self.free_pcpus.bit_count(),
+            self.cpuset.bit_count(),
+            self.cpu_usage,
+            self.memory,
+            self.memory_usage,
+        )
+        rows = [(pages.size_kb, pages.free, pages.total) for pages in self.mempages] or [(1, 0, 0)]
+        return b"".join(
+            [
+                pack("=2?2i6q", not at, bool(self.mempages), *figures, *row)
+                for at, row in enumerate(rows)
+            ]
         )
 
     @property
@@ -174,10 +207,15 @@ def _pins_after(reserved_pins: tuple[CPUs, ...], use: NUMAUse, times: int) -> tu
     return reserved_pins[:at] + reserved_pins[at + 1 :]
 
 
-class NUMATopology(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """The cells of a host."""
 
     cells: tuple[NUMACell, ...]
+
+    @cached_property
+    def figures(self) -> bytes:
+        """What fits of many hosts at once read: rows of :data:`FIGURES`."""
+        return b"".join([cell.figures() for cell in self.cells])
 
     def taken(self, uses: Iterable[NUMAUse], times: int = 1) -> NUMATopology:
         """The topology after the uses were taken; ``times`` is -1 to give them back.
@@ -293,8 +331,8 @@ class _Cell(msgspec.Struct):
     memory: Size
     cpuset: list[CPU]
     pcpuset: list[CPU] | None = None
-    cpu_usage: int = 0
-    memory_usage: int = 0
+    cpu_usage: Used = 0
+    memory_usage: Used = 0
     pinned_cpus: list[CPU] = []
     siblings: list[list[CPU]] = []
     mempages: list[NUMAPages] = []

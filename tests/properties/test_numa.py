@@ -246,9 +246,22 @@ def _networks_are_near(network, near, topology: NUMATopology) -> bool:
     return not (set(network.physnets) & anywhere) - here
 
 
+def alike(spec: RequestSpec) -> RequestSpec:
+    """The request with as many cells, all of them like the first, and nothing near them."""
+    topology: Any = spec.numa_topology
+    topology = topology | {"cells": [topology["cells"][0]] * len(topology["cells"])}
+    return msgspec.structs.replace(
+        spec, numa_topology=topology, network_metadata=None, pci_requests=None
+    )
+
+
 @examples(100)
-@given(st.lists(st.tuples(st.none() | topologies(), pci_pools), min_size=1, max_size=4), requests())
+@given(
+    st.lists(st.tuples(st.none() | topologies(), pci_pools), min_size=3, max_size=5),
+    requests() | requests().map(alike),
+)
 def test_both_methods_agree(reported, spec):
+    reported = reported * 3  # many are fitted at once
     table = host_table(
         host_record(host=f"h{number}", numa_topology=topology, pci_device_pools=devices)
         for number, (topology, devices) in enumerate(reported)

@@ -11,7 +11,8 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import NUMATopology, PCIPools
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.constraints import ratios_of, wanted, wants_threads
-from scheduler_worker.scheduling.numa.fit import Wanted, fit, fits
+from scheduler_worker.scheduling.numa.fit import Fitted, Wanted, fit
+from scheduler_worker.scheduling.numa.room import HostCells
 from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.wording import cut
@@ -41,20 +42,14 @@ class NUMATopologyFilter(Filter):
         return wanted(spec), wants_threads(spec)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        asked, threads = wanted(spec), wants_threads(spec)
-        none: list[PCIPools] = [()] * len(hosts)
-        devices = hosts.pci_pools.tolist() if asked and asked.devices else none
-        ratios = zip(
-            hosts.cpu_allocation_ratio.tolist(), hosts.ram_allocation_ratio.tolist(), strict=True
-        )
-        known: dict[Hashable, bool] = {}
-        passed = np.empty(len(hosts), bool)
-        kinds = zip(hosts.numa_topology.tolist(), devices, ratios, strict=True)
-        for row, kind in enumerate(kinds):
-            has_room = known.get(kind)
-            if has_room is None:
-                has_room = known[kind] = _has_room(*kind, asked, threads=threads)
-            passed[row] = has_room
+        asked, topologies = wanted(spec), hosts.numa_topology
+        passed: Mask = topologies != None  # noqa: E711 - of each element
+        if wants_threads(spec):
+            passed[passed] = list(map(_has_threads, topologies[passed].tolist()))
+        if asked is None:
+            passed |= topologies == None  # noqa: E711
+            return passed
+        passed[passed] = _fitting(hosts.take(np.flatnonzero(passed)), asked)
         return passed
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -87,18 +82,31 @@ class NUMATopologyFilter(Filter):
         )
 
 
-def _has_room(
-    topology: NUMATopology | None,
-    pools: PCIPools,
-    ratios: tuple[float, float],
-    asked: Wanted | None,
-    *,
-    threads: bool,
-) -> bool:
-    """Whether :func:`_rejection` has no reason."""
-    if _rejection_before_fit(topology, asked, threads=threads):
-        return False
-    return asked is None or topology is None or fits(topology, pools, asked, Ratios(*ratios))
+_FEW = 8
+"""Hosts, each of which is sooner searched than arrays are made."""
+
+
+def _has_threads(topology: NUMATopology) -> bool:
+    return any(cell.threads_per_core > 1 for cell in topology.cells)
+
+
+def _fitting(hosts: Hosts, asked: Wanted) -> Mask:
+    """The hosts to which the instance fits; equal hosts are searched once."""
+    topologies, pools = hosts.numa_topology.tolist(), hosts.pci_pools.tolist()
+    ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
+    if asked.alike is not None and len(hosts) > _FEW:
+        count, cell, reserved = asked.alike
+        enough: Mask = HostCells(topologies).with_room(cell, reserved, *ratios) >= count
+        return enough
+    known: dict[Hashable, bool] = {}
+    fitting = np.empty(len(hosts), bool)
+    kinds = zip(topologies, pools, zip(*map(np.ndarray.tolist, ratios), strict=True), strict=True)
+    for row, (topology, here, ratio) in enumerate(kinds):
+        kind = topology, here if asked.devices else (), ratio
+        if kind not in known:
+            known[kind] = isinstance(fit(topology, here, asked, Ratios(*ratio)), Fitted)
+        fitting[row] = known[kind]
+    return fitting
 
 
 def _rejection(
@@ -110,21 +118,12 @@ def _rejection(
     threads: bool,
 ) -> str | None:
     """Why a host cannot take the instance; None when it can."""
-    rejection = _rejection_before_fit(topology, asked, threads=threads)
-    if rejection or asked is None or topology is None:
-        return rejection
-    fitted = fit(topology, pools, asked, ratios)
-    return fitted if isinstance(fitted, str) else None
-
-
-def _rejection_before_fit(
-    topology: NUMATopology | None, asked: Wanted | None, *, threads: bool
-) -> str | None:
     if topology is None:
         return "reports no NUMA topology" if asked else None
-    if threads and all(cell.threads_per_core < 2 for cell in topology.cells):
+    if threads and not _has_threads(topology):
         return "has one thread for each core"
-    return None
+    fitted = fit(topology, pools, asked, ratios) if asked else None
+    return fitted if isinstance(fitted, str) else None
 
 
 class PciPassthroughFilter(Filter):

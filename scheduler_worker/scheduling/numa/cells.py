@@ -32,23 +32,6 @@ class Ratios(msgspec.Struct, frozen=True):
     ram: float = 1.0
 
 
-def has_room(host: NUMACell, cell: InstanceNUMACell, reserved: int, ratios: Ratios | None) -> bool:
-    """Whether :func:`fit_cell` finds room; says neither what would be taken nor why not."""
-    if cell.pins and not _can_pin(host, cell, reserved):
-        return False
-    rejection = _memory_rejection(host, cell, _pages(host, cell))
-    return not (rejection or _sharing_rejection(host, cell, ratios))
-
-
-def _can_pin(host: NUMACell, cell: InstanceNUMACell, reserved: int) -> bool:
-    vcpus = len(cell.pcpuset)
-    if host.free_pcpus.bit_count() < vcpus + reserved:
-        return False
-    if vcpus and not reserved and cell.cpu_thread_policy in {None, "prefer"}:
-        return True  # it takes whichever CPUs are free
-    return pinned(host, vcpus, reserved, cell.cpu_thread_policy) is not None
-
-
 def fit_cell(
     host: NUMACell, cell: InstanceNUMACell, reserved: int, ratios: Ratios | None
 ) -> NUMAUse | str:

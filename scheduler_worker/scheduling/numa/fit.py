@@ -24,7 +24,7 @@ from scheduler_worker.model.topology import (
     NUMAUse,
     PCIPools,
 )
-from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell, has_room
+from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
 from scheduler_worker.scheduling.pci.pools import PCIRequest, devices_for, given, matched
 
 Owners = dict[int, int]
@@ -270,19 +270,6 @@ def fit(
     if len(host.cells) < len(request.topology.cells):
         return f"has {len(host.cells)} NUMA cells, the instance {len(request.topology.cells)}"
     return _Search(host, pools, request, ratios, packs=packs).result()
-
-
-def fits(host: NUMATopology, pools: PCIPools, request: Wanted, ratios: Ratios | None) -> bool:
-    """Whether :func:`fit` finds room; most requests have cells alike, which are only counted."""
-    if request.alike is None:
-        return isinstance(fit(host, pools, request, ratios), Fitted)
-    missing, cell, reserved = request.alike
-    for host_cell in host.cells:
-        if has_room(host_cell, cell, reserved, ratios):
-            missing -= 1
-            if not missing:
-                return True
-    return False
 
 
 class _Search:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import MOST_IN_VAIN, Fitted, fit
+from scheduler_worker.scheduling.numa.room import HostCells
 from tests.support.topologies import (
     devices,
     host,
@@ -23,7 +25,13 @@ SMALL, LARGE, ANY = -1, -2, -3
 
 
 def fitted(where, what, *, cpu=1.0, ram=1.0, pci=(), packs=False):
-    return fit(where, pools(*pci), what, Ratios(cpu, ram), packs=packs)
+    """What is fitted; where counting the host's cells is enough, the count agrees."""
+    found = fit(where, pools(*pci), what, Ratios(cpu, ram), packs=packs)
+    if what.alike:
+        count, cell, reserved = what.alike
+        room = HostCells([where]).with_room(cell, reserved, np.array([cpu]), np.array([ram]))
+        assert (room[0] >= count) == isinstance(found, Fitted)
+    return found
 
 
 def cells_of(found):
@@ -60,6 +68,8 @@ def test_shared_cpus_and_memory_are_overcommitted_by_the_ratios():
 
 
 def test_one_instance_never_exceeds_the_cell_whatever_the_ratios():
+    whole = wanted(instance_cell(shared=4, memory=8 * GIB))
+    assert cells_of(fitted(host(host_cell()), whole)) == [0]
     assert "needs 5 CPUs" in fitted(host(host_cell()), wanted(instance_cell(shared=5)), cpu=16.0)
     much = wanted(instance_cell(shared=1, memory=9 * GIB))
     assert "needs 9216 MiB" in fitted(host(host_cell()), much, ram=16.0)
@@ -70,6 +80,8 @@ def test_mixed_cells_take_pinned_and_shared_cpus():
         host(host_cell(cpuset=[0, 1], pcpuset=[2, 3])), wanted(instance_cell(pinned=2, shared=2))
     )
     assert (found.cells[0].pinned, found.cells[0].cpus) == ((2, 3), 2)
+    full = host(host_cell(cpuset=[0, 1], pcpuset=[2, 3], cpu_usage=1))
+    assert "2 CPUs, 1 are used of 2" in fitted(full, wanted(instance_cell(pinned=2, shared=2)))
 
 
 def test_emulator_threads_are_on_the_first_cell():

@@ -99,10 +99,7 @@ def test_each_hosts_own_ratios_count():
 
 def test_equal_hosts_are_fitted_once(monkeypatch):
     asked_about = []
-    fits = numa_topology.fits  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        numa_topology, "fits", lambda *args: asked_about.append(args) or fits(*args)
-    )
+    monkeypatch.setattr(numa_topology, "fit", lambda *args: asked_about.append(args) or fit(*args))
     same = {"numa_topology": cells(host_cell())}
     other = {"numa_topology": cells(host_cell(pinned_cpus=[0]))}
     table = hosts(a=same, b=same, c=other, d=same | {"pci_device_pools": [VF | {"count": 1}]})
