@@ -37,6 +37,7 @@ def narrowed(replica: ClusterReplica, request: Request) -> Request:
             host for host in asked.candidates if spec.only_hosts is None or host in spec.only_hosts
         )
         spec = structs.replace(spec, only_hosts=allowed)
+    # Of a migration too: its destination may be closing since the balance named it.
     if closing := _closing(replica):
         spec = structs.replace(spec, closing_hosts=closing)
     return request if spec is request.spec else structs.replace(request, spec=spec)

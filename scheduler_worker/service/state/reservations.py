@@ -93,6 +93,7 @@ def confirmed(
             msgspec.structs.replace(
                 reservation,
                 state="confirmed",
+                # Reports since the first announcement may include the instance.
                 announced_at_s=reservation.announced_at_s or now_s,
                 expires_at_s=now_s + ttl_s,
             )

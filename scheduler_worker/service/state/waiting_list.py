@@ -66,6 +66,7 @@ class WaitingList:
 
     def take_overdue(self, now_s: float) -> list[QueuedRequest]:
         """Remove and return the requests whose deadline has passed."""
+        # Ranks say nothing of deadlines: the last in the queue may have the first one.
         overdue = [queued for queued in self._requests if queued.deadline_s <= now_s]
         self._requests = [queued for queued in self._requests if queued.deadline_s > now_s]
         return overdue

@@ -60,6 +60,7 @@ class Writer:
             nonlocal remaining, looks, version
             with replica.lock:
                 now_s = replica.refresh(self._store).now_s if looks else replica.table.now_s
+                # After a conflict what the caller has read is outdated.
                 looks = True
                 plans = [(item, plan(item, now_s)) for item in remaining]
                 writing = [(item, each) for item, each in plans if each]
