@@ -145,13 +145,6 @@ def test_json_may_have_numbers_booleans_arrays_and_its_element_around_it():
     assert unit == types.Unit(enabled=True, properties=(types.Property(name="n"),))
 
 
-def test_absent_and_empty_lists_differ():
-    assert read(types.Policy, b"<scheduling_policy/>", Form.XML).properties is None
-    text = b"<scheduling_policy><properties/></scheduling_policy>"
-    assert read(types.Policy, text, Form.XML).properties == ()
-    assert read(types.Policy, b'{"properties": {}}', Form.JSON).properties == ()
-
-
 @pytest.mark.parametrize(
     ("text", "form"),
     [

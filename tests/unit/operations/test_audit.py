@@ -63,10 +63,8 @@ def test_it_is_filtered(rest):
 
 def test_its_pages_keep_the_filter(rest):
     first = rest.call(list_audit, user="bert", limit=1)
-    second = rest.call(list_audit, user="bert", limit=1, marker=first.next)
-    assert [each.id for each in (*first.items, *second.items)] == ["2", "3"]
-    last = rest.call(list_audit, user="bert", limit=1, marker=second.next)
-    assert (last.items, last.next) == ([], None)
+    assert [each.id for each in first.items] == ["2"]
+    assert ids(rest, user="bert", limit=1, marker=first.next) == ["3"]
 
 
 @pytest.mark.parametrize(

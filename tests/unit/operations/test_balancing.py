@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_worker.errors import Conflict, Forbidden, NotFound, RequestError, StateUnavailable
+from scheduler_worker.errors import Conflict, Forbidden, NotFound, RequestError
 from scheduler_worker.operations.balancing import (
     get_balancing,
     get_balancing_mode,
@@ -90,14 +90,6 @@ def test_another_policy_in_between_is_noticed(scenario, world, monkeypatch):
     assert {each.result for each in world.audited()} == {"done", "refused"}
 
 
-def test_expected_is_compared_in_each_attempt(scenario):
-    seen = scenario.balancing.mode("default")
-    scenario.balancing.switch("default", "off", expected=seen)
-    with pytest.raises(Conflict, match="changed in the meantime"):
-        scenario.balancing.switch("default", "on", expected=seen)
-    assert scenario.balancing.mode("default").mode == "off"
-
-
 def test_there_is_nothing_to_switch_on_without_a_balance(scenario, world):
     scenario.attach({"id": "plain", "name": "plain", "version": 1})
     with pytest.raises(RequestError, match="no balance to switch on"):
@@ -133,12 +125,3 @@ def test_administrators_switch_in_their_clusters_and_all_read(world, grant, may)
         with pytest.raises(Forbidden):
             switch(world, "off", caller=caller)
     assert mode_of(world)[1] == ("set" if may else "default")
-
-
-def test_without_the_shared_state_it_cannot_be_shown(world, monkeypatch):
-    def fail(*_, **__):
-        raise StateUnavailable("no connection")
-
-    monkeypatch.setattr(world.fleet.store, "changes", fail)
-    with pytest.raises(StateUnavailable):
-        world.call(get_balancing, **ONE)
