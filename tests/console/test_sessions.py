@@ -8,8 +8,11 @@ from tests.support.consoles import PASSWORD, READER
 
 def test_a_wrong_password_is_told_and_the_right_one_logs_in(console):
     page = console.open()
+    page.get_by_role("heading", name="Log in").wait_for()
+    console.check()
     console.log_in(password="wrong password")
     expect(page.get_by_role("alert").filter(has_text="not correct")).to_be_visible()
+    console.check()
     console.log_in()
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
     expect(page.get_by_text("anna")).to_be_visible()

@@ -4,17 +4,13 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
+from tests.support.interrupted import raising
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON
 
 JSON = {"Content-Type": "application/json"}
 ONE = "/v1/tuning-policies/balloon"
 OTHER = BALLOON.replace("10", "20")
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 def problem(response, status):
@@ -212,24 +208,17 @@ def test_a_refusal_has_its_status(path, hosts, status):
 
 def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
-        def failing(*arguments):
-            raise error
+        monkeypatch.setattr(rest.world.fleet, "refresh_globals", raising(error))
+        return rest.request("GET", "/v1/hosts")
 
-        monkeypatch.setattr(rest.world.fleet, "refresh_globals", failing)
-
-    fail(StateUnavailable("Redis is gone"))
-    response = rest.request("GET", "/v1/hosts")
+    response = fail(StateUnavailable("Redis is gone"))
     assert problem(response, 503)["detail"] == "Redis is gone"
     assert response.headers["Retry-After"] == "1"
-    fail(ZeroDivisionError("secret detail"))
-    assert "secret" not in problem(rest.request("GET", "/v1/hosts"), 500)["detail"]
+    assert "secret" not in problem(fail(ZeroDivisionError("secret detail")), 500)["detail"]
     assert "secret detail" in caplog.text
 
 
 def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
-    def fail(entry):
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(rest.store, "record", fail)
+    monkeypatch.setattr(rest.store, "record", raising(PolicyStoreUnavailable("no database")))
     assert problem(put(rest), 503)["detail"] == "no database"
     assert rest.tuning.texts() == {}

@@ -13,6 +13,7 @@ from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.operations.callers import Grant
+from tests.support.interrupted import raising
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, Rest
 from tests.support.rest_bodies import (
     JSON,
@@ -28,11 +29,6 @@ from tests.support.rest_bodies import (
 from tests.support.web import PASSWORD
 
 HIGH = "<property><name>HighUtilization</name><value>70</value></property>"
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 def test_the_root_has_the_time(rest):
@@ -374,10 +370,7 @@ def test_what_is_not_there(rest):
 
 def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
-        def policies():
-            raise error
-
-        monkeypatch.setattr(rest.store, "policies", policies)
+        monkeypatch.setattr(rest.store, "policies", raising(error))
         return rest.request("GET", "/schedulingpolicies")
 
     response = fail(PolicyStoreUnavailable("The database is away."))

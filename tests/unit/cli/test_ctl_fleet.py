@@ -335,12 +335,9 @@ def test_an_edit_that_another_one_overtook_is_refused(
 # Workers
 
 
-def test_the_last_worker_is_not_drained_by_mistake(ctl):
+def test_the_last_worker_is_drained_on_request_alone_and_resumed(ctl):
     status, _, err = ctl("worker", "drain", "w1")
     assert (status, "no other worker would take requests" in err) == (1, True)
-
-
-def test_the_last_worker_is_drained_on_request_and_resumed(ctl):
     for command, state in ((("drain", "w1", "--last"), "drained"), (("resume", "w1"), "serving")):
         assert ctl("worker", *command)[0] == 0
         assert plain(ctl, "worker", "show", "w1")["State"] == state

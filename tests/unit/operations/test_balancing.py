@@ -1,5 +1,7 @@
 """What balancing does, and its mode, beside a worker that runs the rounds."""
 
+from functools import partial
+
 import pytest
 
 from scheduler_worker.errors import Conflict, Forbidden, NotFound, RequestError
@@ -12,6 +14,7 @@ from scheduler_worker.operations.balancing import (
 )
 from scheduler_worker.operations.callers import Caller, Grant
 from tests.support.balancers import Scenario, even_load
+from tests.support.interrupted import before_next
 
 ONE = {"cluster": "default"}
 
@@ -76,14 +79,8 @@ def test_a_mode_is_set_and_withdrawn_with_its_entries_in_the_audit(scenario, wor
 
 def test_another_policy_in_between_is_noticed(scenario, world, monkeypatch):
     """Between the check of what is there and the write: nobody saw this policy."""
-    balancing = world.services.balancing
-    write = balancing.switch
-
-    def late(*arguments, **named):
-        scenario.attach(even_load("other"))
-        write(*arguments, **named)
-
-    monkeypatch.setattr(balancing, "switch", late)
+    other = partial(scenario.attach, even_load("other"))
+    before_next(monkeypatch, world.services.balancing, "switch", other)
     with pytest.raises(Conflict, match="changed in the meantime"):
         switch(world, "on")
     assert mode_of(world) == ("dry_run", "default")

@@ -26,7 +26,7 @@ from scheduler_worker.operations.policies import (
 )
 from scheduler_worker.operations.units import get_unit, list_units, switch_unit
 from scheduler_worker.service.policies.audit import Actor
-from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE, Rest
+from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE
 
 TEXT = {
     "name": "packed",
@@ -37,11 +37,6 @@ TEXT = {
 }
 READER = Caller("rita", (Grant("reader"),), "")
 EDITOR = Caller("edda", (Grant("policy_editor", "east"),), "")
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 @pytest.fixture
