@@ -40,7 +40,7 @@ def flavor(page, number):
     return page.get_by_role("group", name=f"Flavor {number}", exact=True)
 
 
-def counted(page):
+def totals(page):
     return lines(page, "How many more fit")
 
 
@@ -55,7 +55,7 @@ def test_flavors_that_were_seen_are_counted_with_what_limits_them(asked, console
     expect(flavor(page, 1).get_by_label("Extra specs")).to_have_value("quota:cpu_shares=2")
     expect(flavor(page, 2).get_by_label("Memory")).to_have_value("1024")  # as it was asked last
     expect(flavor(page, 2).get_by_label("Disk (GiB)", exact=True)).to_have_value("10")
-    expect(counted(page)).to_have_text(
+    expect(totals(page)).to_have_text(
         [re.compile(r"wide\d+VCPU\d of 7 hosts"), re.compile("small")]
     )
     fresh = lines(page, "By cluster").filter(has_text="fresh")
@@ -77,7 +77,7 @@ def test_flavors_that_were_seen_are_counted_with_what_limits_them(asked, console
 
 def test_a_flavor_is_typed_counted_and_kept_in_the_address(api, console):
     page = console.entered("/capacity")
-    expect(counted(page)).to_have_count(0)  # no flavor with a name was asked for
+    expect(totals(page)).to_have_count(0)  # no flavor with a name was asked for
     first = flavor(page, 1)
     first.get_by_label("Name").fill("mine")
     first.get_by_label("vCPUs").fill("1")
@@ -85,12 +85,12 @@ def test_a_flavor_is_typed_counted_and_kept_in_the_address(api, console):
     first.get_by_label("Extra specs").fill("quota:cpu_shares=2\nquota:cpu_period = 100")
     page.get_by_label("Cluster", exact=True).select_option("east")
     count(page)
-    expect(counted(page)).to_have_count(1)
-    found = counted(page).inner_text()
+    expect(totals(page)).to_have_count(1)
+    found = totals(page).inner_text()
     assert found.startswith("mine")
     assert "of 3 hosts" in found
     page.reload()
-    expect(counted(page)).to_have_text(found.replace("\t", ""))
+    expect(totals(page)).to_have_text(found.replace("\t", ""))
     expect(first.get_by_label("Extra specs")).to_have_value(
         "quota:cpu_shares=2\nquota:cpu_period=100"
     )
@@ -111,7 +111,7 @@ def test_a_flavor_is_typed_counted_and_kept_in_the_address(api, console):
 @pytest.mark.deep
 def test_flavors_are_added_and_removed(asked, console):
     page = console.entered("/capacity")
-    expect(counted(page)).to_have_count(2)
+    expect(totals(page)).to_have_count(2)
     page.get_by_role("button", name="Remove flavor 1").click()
     expect(flavor(page, 1).get_by_label("Name")).to_have_value("small")
     page.get_by_role("button", name="Add an empty one").click()
@@ -121,7 +121,7 @@ def test_flavors_are_added_and_removed(asked, console):
     page.get_by_role("button", name="Add this flavor").click()
     expect(flavor(page, 2).get_by_label("vCPUs")).to_have_value("2")
     count(page)
-    expect(counted(page).locator("th")).to_have_text(["small", "wide"])
+    expect(totals(page).locator("th")).to_have_text(["small", "wide"])
 
 
 def test_what_is_wrong_is_said_at_its_field(asked, console):
@@ -152,7 +152,7 @@ def test_many_flavors_are_folded_until_one_is_wrong(api, console):
     for number in range(6):
         ask(api, f"x{number}", SMALL | {"name": f"small{number}", "vcpus": 0})
     page = console.entered("/capacity")
-    expect(counted(page)).to_have_count(6)
+    expect(totals(page)).to_have_count(6)
     expect(flavor(page, 1)).to_be_hidden()
     page.get_by_text("6 flavors").click()
     flavor(page, 3).get_by_label("Memory").fill("")
@@ -166,7 +166,7 @@ def test_devices_of_an_alias_are_asked_for_beside_the_flavor(asked, console):
     ask(asked, "fourth", GPU, pci_requests={"requests": [DEVICE]})
     page = console.entered("/capacity")
     expect(flavor(page, 1)).to_contain_text("with 1 PCI device 10de:2235")
-    expect(counted(page).locator("th")).to_have_text(["gpu", "wide", "small"])
+    expect(totals(page).locator("th")).to_have_text(["gpu", "wide", "small"])
     flavor(page, 2).get_by_label("vCPUs").fill("-1")
     count(page)
     expect(flavor(page, 2).get_by_label("vCPUs")).to_have_attribute("aria-invalid", "true")
@@ -186,6 +186,6 @@ def test_bounds_and_clusters_that_are_not_counted_are_said(asked, console):
     found = [answer | {"clusters": clusters}, answer | {"name": "small", "clusters": clusters[1:]}]
     page.route("**/v1/capacity", lambda route: route.fulfill(json={"flavors": found}))
     page = console.entered("/capacity")
-    expect(counted(page)).to_contain_text(["up to 1,234, 1 cluster not counted", "not counted"])
+    expect(totals(page)).to_contain_text(["up to 1,234, 1 cluster not counted", "not counted"])
     expect(lines(page, "By cluster").last).to_contain_text("its policy names an unknown unit")
     expect(lines(page, "By zone").first).to_contain_text("any number")

@@ -43,7 +43,8 @@ def test_an_invitation_logs_in_once_and_leaves_the_address(api, console, make_co
 def test_an_expired_session_asks_for_another_log_in_and_goes_on_there(api, console):
     page = console.entered("/hosts/uuid-a2")
     expect(page.get_by_role("heading", name="a2", exact=False).first).to_be_visible()
-    api.api.sessions.revoke(console.session())
+    [cookie] = console.context.cookies()
+    api.api.sessions.revoke(cookie["value"])
     expect(page.get_by_text("Your session has ended.")).to_be_visible()
     expect(page.get_by_role("link", name="Fleet")).to_have_count(0)
     console.log_in()

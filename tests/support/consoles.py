@@ -168,11 +168,6 @@ class Console:
         self.page.get_by_role("button", name="Log out").wait_for()
         return self.page
 
-    def session(self) -> str:
-        """The secret in the cookie."""
-        [cookie] = self.context.cookies()
-        return str(cookie["value"])
-
     def check(self, picture: str = "") -> None:
         """Nothing keeps people out, by axe, in dark and light; a narrow page scrolls not aside.
 
@@ -181,11 +176,12 @@ class Console:
         self.page.evaluate(AXE.read_text())
         for scheme in SCHEMES:
             self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            assert [
+            serious = [
                 (scheme, each["id"], [node["html"] for node in each["nodes"]])
                 for each in self.page.evaluate("axe.run()")["violations"]
                 if each["impact"] in {"serious", "critical"}
-            ] == [], self.page.url
+            ]
+            assert serious == [], f"{self.page.url}: {serious}"
         if picture:
             take_picture(self._config, self.page, picture)
         self.page.set_viewport_size({"width": 360, "height": 740})
