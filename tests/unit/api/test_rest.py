@@ -31,8 +31,10 @@ from tests.support.web import PASSWORD
 HIGH = "<property><name>HighUtilization</name><value>70</value></property>"
 
 
-def test_the_root_has_the_time(rest):
-    assert xml(rest.request("GET", "")).findtext("time") == "2023-11-14T22:13:20.000Z"
+def test_the_root_has_three_links_and_the_time(rest):
+    root = xml(rest.request("GET", ""))
+    assert len(root.findall("link")) == 3
+    assert root.findtext("time") == "2023-11-14T22:13:20.000Z"
 
 
 def test_units_have_their_kind_as_attribute_and_child(rest):
