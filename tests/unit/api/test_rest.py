@@ -65,6 +65,9 @@ def test_units_in_use_and_internal_ones_cannot_be_removed(rest):
 
 
 def test_a_mandatory_field_that_is_missing(rest):
+    response = rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>")
+    detail = "SchedulingPolicy [name] required for add"
+    assert fault(response, 400, "Incomplete parameters") == detail
     response = rest.request("POST", f"/schedulingpolicies/{made(rest)}/filters", "<filter/>")
     assert "schedulingPolicyUnit.id" in fault(response, 400, "Incomplete parameters")
 
@@ -74,11 +77,11 @@ def test_a_unit_is_removed_from_a_policy_whether_it_is_a_member_or_not(rest):
     for kind, unit in (("filters", CPU), ("weights", CPU_WEIGHT), ("balances", BALANCE)):
         assert "Location" not in add(rest, policy, kind, unit).headers
         path = f"/schedulingpolicies/{policy}/{kind}"
+        for method in ("GET", "DELETE"):
+            assert fault(rest.request(method, f"{path}/unknown"), 404)
         for _ in range(2):  # as in oVirt
             assert xml(rest.request("DELETE", f"{path}/{unit}")).findtext("status") == "complete"
         assert len(xml(rest.request("GET", path))) == 0
-        for method in ("GET", "DELETE"):
-            assert fault(rest.request(method, f"{path}/unknown"), 404)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +290,7 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
         rest.request("GET", "/schedulingpolicies", user="nobody"),
         rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>", user="reader"),
         update(rest, policy, "<name>x</name>", user="east"),
-        add(rest, policy, "filters", CPU, user="east"),
+        *(add(rest, policy, kind, CPU, user="east") for kind in ("filters", "weights", "balances")),
         rest.request("DELETE", f"/schedulingpolicies/{policy}/filters/{CPU}", user="reader"),
         rest.request("DELETE", f"/schedulingpolicies/{policy}", user="east"),
         attach(rest, "west", policy, user="east"),
@@ -297,12 +300,11 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
         assert "not authorized" in fault(each, 403)
     assert rest.state() == before
     refused = [each for each in rest.store.audit() if each.result == "refused"]
-    assert refused[5].reason == "the user has no right to policy:delete in east, west"
+    assert refused[7].reason == "the user has no right to policy:delete in east, west"
     assert [(each.user, each.action) for each in refused] == [
         ("nobody", "api:read"),
         ("reader", "policy:create"),
-        ("east", "policy:edit"),
-        ("east", "policy:edit"),
+        *[("east", "policy:edit")] * 4,
         ("reader", "policy:edit"),
         ("east", "policy:delete"),
         ("east", "cluster:attach"),

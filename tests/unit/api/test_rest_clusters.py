@@ -32,6 +32,8 @@ def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):
     assert rest.services.policies.in_force("east").parameters["HighUtilization"] == "75"
     [only] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/clusters"))
     assert only.get("id") == attached.get("id")
+    detail = fault(rest.request("DELETE", f"/schedulingpolicies/{policy}"), 400)
+    assert "attached to cluster(s): east" in detail
 
 
 def test_a_cluster_keeps_its_values_under_the_next_policy(rest):

@@ -127,6 +127,7 @@ def test_json_may_have_numbers_booleans_arrays_and_its_element_around_it():
     assert read(types.Filter, b'{"filter": {"position": -1}}', Form.JSON).position == -1
     unit = read(types.Unit, b'{"enabled": true, "properties": [{"name": "n"}]}', Form.JSON)
     assert unit == types.Unit(enabled=True, properties=(types.Property(name="n"),))
+    assert read(types.Policy, b'{"properties": {}}', Form.JSON).properties == ()
 
 
 @pytest.mark.parametrize(
