@@ -124,19 +124,17 @@ def test_the_ports_are_those_of_the_configuration(configured):
 
 def test_files_that_the_configuration_names_are_mounted(configured):
     api = conf.settings(configured).api
-    folders = [
-        each["mountPath"]
-        for each in container(one("Deployment", "scheduler-worker-api"))["volumeMounts"]
-    ]
-    for path in (api.users_file, api.certificate_file, api.key_file):
-        assert str(path).rpartition("/")[0] in folders, path
+    mounts = container(one("Deployment", "scheduler-worker-api"))["volumeMounts"]
+    files = (api.users_file, api.certificate_file, api.key_file)
+    assert {Path(str(each)).parent for each in files} <= {
+        Path(each["mountPath"]) for each in mounts
+    }
 
 
 def test_a_pod_has_longer_to_stop_than_its_program(configured):
-    for each in RUNNING:
-        if each["kind"] == "Deployment":
-            grace = pod(each)["terminationGracePeriodSeconds"]
-            assert grace > conf.settings(configured).graceful_shutdown_timeout_s
+    lasts_s = conf.settings(configured).graceful_shutdown_timeout_s
+    deployments = [each for each in RUNNING if each["kind"] == "Deployment"]
+    assert all(pod(each)["terminationGracePeriodSeconds"] > lasts_s for each in deployments)
 
 
 def test_what_selects_pods_finds_them():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -35,12 +34,12 @@ def api(tmp_path) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def make_console(browser, pytestconfig) -> Iterator[Callable[..., Console]]:
+def make_console(browser, pytestconfig) -> Iterator[Callable[[ApiProcess], Console]]:
     """Opens the console of an API; afterwards no page may have complained."""
     opened: list[Console] = []
 
-    def make(api: ApiProcess, **context: Any) -> Console:
-        opened.append(Console(browser, api, pytestconfig, **context))
+    def make(api: ApiProcess) -> Console:
+        opened.append(Console(browser, api, pytestconfig))
         return opened[-1]
 
     yield make
@@ -52,10 +51,3 @@ def make_console(browser, pytestconfig) -> Iterator[Callable[..., Console]]:
 @pytest.fixture
 def console(api, make_console) -> Console:
     return make_console(api)
-
-
-@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.deep)])
-def schemed(request, make_console) -> Callable[[ApiProcess], Console]:
-    """Opens the console in a colour scheme, as large as a picture."""
-    size = {"width": 1280, "height": 900}
-    return lambda api: make_console(api, color_scheme=request.param, viewport=size)

@@ -38,6 +38,7 @@ def test_a_reservation_is_shown_with_the_time_that_is_left_and_released(api, con
     expect(row).to_contain_text("one")
     expect(row).to_contain_text("min")  # of its time left
     page.get_by_role("button", name="Release").click()
+    console.check()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(row).to_have_count(1)
     page.get_by_role("button", name="Release").click()
@@ -83,7 +84,6 @@ def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
     form.get_by_label("Memory").fill("")
     ask.click()
     expect(form.get_by_label("Memory")).to_have_accessible_description("is missing")
-    console.check_narrow()
 
 
 @pytest.mark.deep

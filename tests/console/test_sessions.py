@@ -8,8 +8,11 @@ from tests.support.consoles import PASSWORD, READER
 
 def test_a_wrong_password_is_told_and_the_right_one_logs_in(console):
     page = console.open()
+    page.get_by_role("heading", name="Log in").wait_for()
+    console.check()
     console.log_in(password="wrong password")
     expect(page.get_by_role("alert").filter(has_text="not correct")).to_be_visible()
+    console.check()
     console.log_in()
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
     expect(page.get_by_text("anna")).to_be_visible()
@@ -40,7 +43,8 @@ def test_an_invitation_logs_in_once_and_leaves_the_address(api, console, make_co
 def test_an_expired_session_asks_for_another_log_in_and_goes_on_there(api, console):
     page = console.entered("/hosts/uuid-a2")
     expect(page.get_by_role("heading", name="a2", exact=False).first).to_be_visible()
-    api.api.sessions.revoke(console.session())
+    [cookie] = console.context.cookies()
+    api.api.sessions.revoke(cookie["value"])
     expect(page.get_by_text("Your session has ended.")).to_be_visible()
     expect(page.get_by_role("link", name="Fleet")).to_have_count(0)
     console.log_in()

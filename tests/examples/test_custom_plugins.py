@@ -39,10 +39,6 @@ def record(number, **fields):
     return host_record(host=f"host{number}", **{**size, **fields})
 
 
-def table(*records):
-    return host_table(records)
-
-
 def planned(now_s, window=WINDOW, **metadata):
     """Two hosts, of which the first is in an aggregate with a window."""
     metadata = {"maintenance_window": window, **metadata}
@@ -102,42 +98,26 @@ def test_the_filter_is_evaluated_for_survivors_only(maintenance_filter):
     assert maintenance_filter.looks_at_rows
 
 
-def test_the_shape_of_the_request_decides(shape_weigher):
-    much_memory = record(0, vcpus_used=8)
-    many_vcpus = record(1, memory_mb_used=16384)
-    hosts = table(much_memory, many_vcpus)
-    for vcpus, memory_mb, best in ((1, 8192, 0), (8, 2048, 1)):
-        spec = request_spec(vcpus=vcpus, memory_mb=memory_mb)
-        assert int(shape_weigher.weigh(hosts, spec).argmax()) == best
-
-
-def test_among_equal_shapes_the_fuller_host_is_better(shape_weigher):
-    hosts = table(record(0), record(1, vcpus_used=8, memory_mb_used=16384))
-    empty, half = shape_weigher.weigh(hosts, SMALL)
-    assert half - empty == pytest.approx(0.2 * 0.5)
-
-
 def test_raw_values_are_the_formula(shape_weigher):
-    # limits: (16 - 0) * 2 = 32 vCPUs and 32768 MiB; free: 24 of 32 and half; asked: 1/8 and 1/4
-    hosts = table(record(0, cpu_allocation_ratio=2.0, vcpus_used=8, memory_mb_used=16384))
+    # limits: (20 - 4) * 2 = 32 vCPUs and 32768 MiB; free: 24 of 32 and half; asked: 1/8 and 1/4
+    reserved = {"vcpus": 20, "reserved_host_cpus": 4}
+    reserved |= {"memory_mb": 40960, "reserved_host_memory_mb": 8192}
+    used = {"cpu_allocation_ratio": 2.0, "vcpus_used": 8, "memory_mb_used": 16384}
+    hosts = host_table([record(0, **reserved, **used)])
     cosine = (0.125 * 0.75 + 0.25 * 0.5) / (np.hypot(0.125, 0.25) * np.hypot(0.75, 0.5))
     raw = shape_weigher.weigh(hosts, request_spec(vcpus=4, memory_mb=8192))
     assert raw[0] == pytest.approx(cosine - 0.2 * 0.625)
 
 
-def test_reserved_amounts_are_not_free(shape_weigher):
-    plain = table(record(0, vcpus=12, memory_mb=24576))
-    reserved = table(record(0, reserved_host_cpus=4, reserved_host_memory_mb=8192))
-    assert shape_weigher.weigh(reserved, SMALL) == pytest.approx(shape_weigher.weigh(plain, SMALL))
-
-
 @pytest.mark.parametrize("spec", [request_spec(vcpus=2), request_spec(vcpus=0, memory_mb=0)])
 def test_columns_and_single_hosts_agree_even_for_odd_hosts(shape_weigher, spec):
-    hosts = table(
-        record(0, vcpus=0, memory_mb=0),
-        record(1, vcpus_used=40, memory_mb_used=65536),
-        record(2, cpu_allocation_ratio=0.0),
-        record(3, vcpus_used=3, memory_mb_used=777),
+    hosts = host_table(
+        [
+            record(0, vcpus=0, memory_mb=0),
+            record(1, vcpus_used=40, memory_mb_used=65536),
+            record(2, cpu_allocation_ratio=0.0),
+            record(3, vcpus_used=3, memory_mb_used=777),
+        ]
     )
     raw = shape_weigher.weigh(hosts, spec)
     assert np.isfinite(raw).all()

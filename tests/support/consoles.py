@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Playwright,
+)
 
 from scheduler_worker import conf
 from scheduler_worker.api_process import ApiProcess
@@ -23,6 +30,9 @@ from tests.support.web import PASSWORD as PASSWORD
 from tests.support.web import users_file
 from tests.support.workers import load_config
 
+SIZE: Any = {"width": 1280, "height": 900}
+"""Of a window, and of a picture."""
+SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 AXE = Path(__file__).resolve().parents[1] / "console" / "axe" / "axe.min.js"
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 ADMINISTRATOR, READER = "anna", "rita"
@@ -91,10 +101,14 @@ def take_picture(config: pytest.Config, page: Page, name: str) -> None:
         page.screenshot(path=IMAGES / f"console-{name}.png")
 
 
+def lines(page: Page, name: str) -> Locator:
+    """The rows of a table."""
+    return page.get_by_role("region", name=name).locator("tbody tr")
+
+
 def rows(page: Page, name: str) -> dict[str, list[str]]:
     """The texts of a table's rows, by their first cells."""
-    lines = page.get_by_role("region", name=name).locator("tbody tr").all()
-    cells = [each.locator("th,td").all_inner_texts() for each in lines]
+    cells = [each.locator("th,td").all_inner_texts() for each in lines(page, name).all()]
     return {first.strip(): [each.strip() for each in rest] for first, *rest in cells}
 
 
@@ -114,13 +128,10 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
 class Console:
     """A page of the console in a browser session of its own."""
 
-    def __init__(
-        self, browser: Browser, api: ApiProcess, config: pytest.Config, **context: Any
-    ) -> None:
+    def __init__(self, browser: Browser, api: ApiProcess, config: pytest.Config) -> None:
         self._config = config
-        self._is_dark = context.get("color_scheme") == "dark"
         self.root = api.console_url
-        self.context: BrowserContext = browser.new_context(**context)
+        self.context: BrowserContext = browser.new_context(viewport=SIZE)
         self.context.set_default_timeout(1000 * SOON_S)
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
@@ -157,24 +168,22 @@ class Console:
         self.page.get_by_role("button", name="Log out").wait_for()
         return self.page
 
-    def session(self) -> str:
-        """The secret in the cookie."""
-        [cookie] = self.context.cookies()
-        return str(cookie["value"])
-
     def check(self, picture: str = "") -> None:
-        """Nothing in the page keeps people out, by axe; in light it may be a picture."""
-        if picture and not self._is_dark:
-            take_picture(self._config, self.page, picture)
-        self.page.evaluate(AXE.read_text())
-        violations = self.page.evaluate("axe.run()")["violations"]
-        serious = [each for each in violations if each["impact"] in {"serious", "critical"}]
-        assert [
-            f"{self.page.url}: {each['id']}: {[node['html'] for node in each['nodes']]}"
-            for each in serious
-        ] == []
+        """Nothing keeps people out, by axe, in dark and light; a narrow page scrolls not aside.
 
-    def check_narrow(self) -> None:
-        """On a narrow screen the page does not scroll aside."""
+        The page may be a picture.
+        """
+        self.page.evaluate(AXE.read_text())
+        for scheme in SCHEMES:
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            serious = [
+                (scheme, each["id"], [node["html"] for node in each["nodes"]])
+                for each in self.page.evaluate("axe.run()")["violations"]
+                if each["impact"] in {"serious", "critical"}
+            ]
+            assert serious == [], f"{self.page.url}: {serious}"
+        if picture:
+            take_picture(self._config, self.page, picture)
         self.page.set_viewport_size({"width": 360, "height": 740})
         assert self.page.evaluate("document.documentElement.scrollWidth") <= 360, self.page.url
+        self.page.set_viewport_size(SIZE)

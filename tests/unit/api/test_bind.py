@@ -4,17 +4,13 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
+from tests.support.interrupted import raising
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON
 
 JSON = {"Content-Type": "application/json"}
 ONE = "/v1/tuning-policies/balloon"
 OTHER = BALLOON.replace("10", "20")
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 def problem(response, status):
@@ -159,15 +155,11 @@ def test_a_change_answers_with_the_etag_that_is_read(rest):
     ],
 )  # fmt: skip
 def test_an_existing_resource_is_changed_only_by_who_knows_it(rest, headers, status):
-    put(rest)
+    assert put(rest, If_Match="*").status_code == 412
+    assert put(rest, If_None_Match="*").status_code == 201
     before = rest.state()
     assert put(rest, OTHER, **headers).status_code == status
     assert (rest.state() == before) == (status != 200)
-
-
-def test_a_new_resource_needs_no_condition_and_may_have_one(rest):
-    assert put(rest, If_Match="*").status_code == 412
-    assert put(rest, If_None_Match="*").status_code == 201
 
 
 # Problems
@@ -212,24 +204,17 @@ def test_a_refusal_has_its_status(path, hosts, status):
 
 def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
-        def failing(*arguments):
-            raise error
+        monkeypatch.setattr(rest.world.fleet, "refresh_globals", raising(error))
+        return rest.request("GET", "/v1/hosts")
 
-        monkeypatch.setattr(rest.world.fleet, "refresh_globals", failing)
-
-    fail(StateUnavailable("Redis is gone"))
-    response = rest.request("GET", "/v1/hosts")
+    response = fail(StateUnavailable("Redis is gone"))
     assert problem(response, 503)["detail"] == "Redis is gone"
     assert response.headers["Retry-After"] == "1"
-    fail(ZeroDivisionError("secret detail"))
-    assert "secret" not in problem(rest.request("GET", "/v1/hosts"), 500)["detail"]
+    assert "secret" not in problem(fail(ZeroDivisionError("secret detail")), 500)["detail"]
     assert "secret detail" in caplog.text
 
 
 def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
-    def fail(entry):
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(rest.store, "record", fail)
+    monkeypatch.setattr(rest.store, "record", raising(PolicyStoreUnavailable("no database")))
     assert problem(put(rest), 503)["detail"] == "no database"
     assert rest.tuning.texts() == {}

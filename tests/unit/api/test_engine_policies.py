@@ -117,6 +117,8 @@ def test_a_member_without_a_unit_is_refused(office):
 
 # Collections
 
+WRONG_WEIGHT = "<weights><weight><factor>x</factor></weight></weights>"
+
 
 def test_a_collection_is_read_with_more_elements_than_a_body_may_have():
     links = "<link/>" * 20_000
@@ -125,20 +127,15 @@ def test_a_collection_is_read_with_more_elements_than_a_body_may_have():
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("kind", "text", "problem"),
     [
-        ("<cluster/>", "is a <cluster>, not a <clusters>"),
-        ("<weights><weight><factor>x</factor></weight></weights>", "is a <weights>"),
-        ("", "not well-formed"),
-        ("<a>" * 20 + "</a>" * 20, "nested"),
+        (types.Cluster, "<cluster/>", "is a <cluster>, not a <clusters>"),
+        (types.Cluster, WRONG_WEIGHT, "is a <weights>"),
+        (types.Weight, WRONG_WEIGHT, r"weights: .*factor"),
+        (types.Cluster, "", "not well-formed"),
+        (types.Cluster, "<a>" * 20 + "</a>" * 20, "nested"),
     ],
 )
-def test_other_texts_are_no_collection(text, problem):
+def test_other_texts_are_no_collection(kind, text, problem):
     with pytest.raises(MalformedBody, match=problem):
-        read_collection(types.Cluster, text.encode())
-
-
-def test_a_value_of_a_wrong_type_is_named():
-    text = b"<weights><weight><factor>x</factor></weight></weights>"
-    with pytest.raises(MalformedBody, match=r"weights: .*factor"):
-        read_collection(types.Weight, text)
+        read_collection(kind, text.encode())

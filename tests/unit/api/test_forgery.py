@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.support.rest import Rest
 from tests.support.rest_bodies import fault
 from tests.support.web import PASSWORD
 
@@ -22,11 +21,6 @@ OWN = (
     {"Sec-Fetch-Site": "none"},
     {"Origin": "http://localhost"},
 )
-
-
-@pytest.fixture
-def rest():
-    return Rest("east")
 
 
 @pytest.mark.parametrize("content_type", OF_FORMS)

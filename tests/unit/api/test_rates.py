@@ -45,44 +45,36 @@ def test_only_so_many_are_remembered():
         limits.check_address(str(MAX_REMEMBERED))
 
 
+@pytest.fixture
 def limited():
-    rest = Rest("east", requests_per_second=0.5, burst=2)
-    return rest, rest.clock
+    return Rest("east", requests_per_second=0.5, burst=2)
 
 
 @pytest.mark.parametrize(
     ("path", "form"), [("/v1/hosts", "application/problem+json"), ("/clusters", "application/xml")]
 )
-def test_both_forms_answer_429_with_retry_after(path, form):
-    rest, clock = limited()
-    assert [rest.request("GET", path).status_code for _ in range(3)] == [200, 200, 429]
-    response = rest.request("GET", path)
+def test_both_forms_answer_429_with_retry_after(limited, path, form):
+    assert [limited.request("GET", path).status_code for _ in range(3)] == [200, 200, 429]
+    response = limited.request("GET", path)
     assert response.content_type.startswith(form)
     assert int(response.headers["Retry-After"]) == 3
     assert "Too many requests" in response.get_data(as_text=True)
-    clock.advance(2.0)
-    assert rest.request("GET", path).status_code == 200
+    limited.clock.advance(2.0)
+    assert limited.request("GET", path).status_code == 200
 
 
-def test_an_address_is_limited_before_its_password_is_checked():
-    rest, _ = limited()
+def test_an_address_is_limited_before_its_password_is_checked(limited):
     form = {"grant_type": "password", "username": "admin@internal", "password": PASSWORD}
     for status in (200, 200, 429):
-        response = rest.client.post(
+        response = limited.client.post(
             "/ovirt-engine/sso/oauth/token", data=form, environ_base={"REMOTE_ADDR": "192.0.2.7"}
         )
         assert response.status_code == status
-    assert rest.request("GET", "/v1", user="nobody").status_code == 401  # from another address
+    assert limited.request("GET", "/v1", user="nobody").status_code == 401  # from another address
 
 
-def test_a_user_is_limited_over_all_addresses():
-    rest, _ = limited()
-    client = rest.client
-    credentials = basic("admin@internal")
-    found = [
-        client.get(
-            "/v1", headers=credentials, environ_base={"REMOTE_ADDR": f"192.0.2.{number}"}
-        ).status_code
-        for number in range(3)
-    ]
-    assert found == [200, 200, 429]
+def test_a_user_is_limited_over_all_addresses(limited):
+    for number, status in enumerate((200, 200, 429)):
+        address = {"REMOTE_ADDR": f"192.0.2.{number}"}
+        response = limited.client.get("/v1", headers=basic("admin@internal"), environ_base=address)
+        assert response.status_code == status

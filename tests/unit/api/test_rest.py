@@ -2,8 +2,6 @@
 
 import json
 import logging
-import uuid
-from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 import pytest
@@ -15,6 +13,7 @@ from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.operations.callers import Grant
+from tests.support.interrupted import raising
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, Rest
 from tests.support.rest_bodies import (
     JSON,
@@ -29,19 +28,12 @@ from tests.support.rest_bodies import (
 )
 from tests.support.web import PASSWORD
 
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
+HIGH = "<property><name>HighUtilization</name><value>70</value></property>"
 
 
-def test_the_root_has_links_and_a_version(rest):
+def test_the_root_has_three_links_and_the_time(rest):
     root = xml(rest.request("GET", ""))
-    assert {each.get("rel"): each.get("href") for each in root.iter("link")} == {
-        name: f"{API}/{name}"
-        for name in ("clusters", "schedulingpolicyunits", "schedulingpolicies")
-    }
-    assert root.findtext("product_info/version/major") == "4"
+    assert len(root.findall("link")) == 3
     assert root.findtext("time") == "2023-11-14T22:13:20.000Z"
 
 
@@ -74,58 +66,37 @@ def test_units_in_use_and_internal_ones_cannot_be_removed(rest):
 
 def test_a_mandatory_field_that_is_missing(rest):
     response = rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>")
-    assert fault(response, 400, "Incomplete parameters") == (
-        "SchedulingPolicy [name] required for add"
-    )
-    policy = made(rest)
-    response = rest.request("POST", f"/schedulingpolicies/{policy}/filters", "<filter/>")
+    detail = "SchedulingPolicy [name] required for add"
+    assert fault(response, 400, "Incomplete parameters") == detail
+    response = rest.request("POST", f"/schedulingpolicies/{made(rest)}/filters", "<filter/>")
     assert "schedulingPolicyUnit.id" in fault(response, 400, "Incomplete parameters")
 
 
-def test_the_members_of_a_policy(rest):
+def test_a_unit_is_removed_from_a_policy_whether_it_is_a_member_or_not(rest):
     policy = made(rest)
-    for kind, unit, more in (
-        ("filters", CPU, "<position>-1</position>"),
-        ("weights", CPU_WEIGHT, "<factor>3</factor>"),
-        ("balances", BALANCE, ""),
-    ):
-        response = add(rest, policy, kind, unit, more)
-        assert "Location" not in response.headers
-        added = xml(response)
+    for kind, unit in (("filters", CPU), ("weights", CPU_WEIGHT), ("balances", BALANCE)):
+        assert "Location" not in add(rest, policy, kind, unit).headers
         path = f"/schedulingpolicies/{policy}/{kind}"
-        assert [each.get("id") for each in xml(rest.request("GET", path))] == [unit]
-        assert ET.tostring(xml(rest.request("GET", f"{path}/{unit}"))) == ET.tostring(added)
-        assert fault(rest.request("GET", f"{path}/{uuid.uuid4()}"), 404)
-        assert fault(rest.request("DELETE", f"{path}/{uuid.uuid4()}"), 404)
-        for _ in range(2):  # also when it is not a member, as in oVirt
+        for method in ("GET", "DELETE"):
+            assert fault(rest.request(method, f"{path}/unknown"), 404)
+        for _ in range(2):  # as in oVirt
             assert xml(rest.request("DELETE", f"{path}/{unit}")).findtext("status") == "complete"
         assert len(xml(rest.request("GET", path))) == 0
 
 
-BAD_MEMBERS = [
-    ("filters", CPU_WEIGHT, "", "is a weight, not a filter"),
-    ("filters", "unknown", "", "there is no unit"),
-    ("filters", MEMORY, "<position>7</position>", "-1 (first), 0 or 1 (last)"),
-    ("filters", MEMORY, "<position>-1</position>", "only one filter can be first"),
-    ("filters", CPU, "", "used twice"),
-    ("weights", CPU_WEIGHT, "<factor>-1</factor>", "factor -1"),
-    ("weights", CPU_WEIGHT, "<factor>1e30</factor>", "factor 1e+30 is not between"),
-    ("balances", CPU, "", "is a filter, not a balance"),
-]
-
-
-@pytest.mark.parametrize(("kind", "unit", "more", "why"), BAD_MEMBERS)
+@pytest.mark.parametrize(
+    ("kind", "unit", "more", "why"),
+    [
+        ("filters", MEMORY, "<position>7</position>", "-1 (first), 0 or 1 (last)"),
+        ("weights", CPU_WEIGHT, "<factor>1e30</factor>", "factor 1e+30 is not between"),
+        ("balances", CPU, "", "is a filter, not a balance"),
+    ],
+)
 def test_a_member_that_breaks_a_rule_changes_nothing(rest, kind, unit, more, why):
     policy = made(rest)
-    xml(add(rest, policy, "filters", CPU, "<position>-1</position>"))
     before = rest.state()
     assert why in fault(add(rest, policy, kind, unit, more), 400)
     assert rest.state() == before
-
-
-def test_members_of_an_unknown_policy_are_not_found(rest):
-    assert fault(add(rest, "unknown", "filters", CPU), 404)
-    assert fault(rest.request("GET", "/schedulingpolicies/unknown/filters"), 404)
 
 
 def test_an_update_leaves_absent_fields_and_an_empty_list_clears(rest):
@@ -137,51 +108,26 @@ def test_an_update_leaves_absent_fields_and_an_empty_list_clears(rest):
     assert xml(update(rest, policy, "<properties/>")).find("properties") is None
 
 
-BAD_UPDATES = {
-    "another id": ('id="x"', "", 409, "Broken immutability constraint"),
-    "bad value": ("", properties(HighUtilization="40"), 400, "Operation Failed"),
-    "unknown property": ("", properties(Nothing="1"), 400, "Operation Failed"),
-    "property twice": ("", f"{properties(HighUtilization='70')[:-13]}<property>"
-                       "<name>HighUtilization</name></property></properties>", 400,
-                       "Operation Failed"),
-    "taken name": ("", "<name>NONE</name>", 400, "Operation Failed"),
-    "no boolean": ("", "<locked>maybe</locked>", 400, "Request syntactically incorrect."),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("attribute", "body", "status", "reason"), BAD_UPDATES.values(), ids=BAD_UPDATES
-)
-def test_an_update_that_breaks_a_rule_changes_nothing(rest, attribute, body, status, reason):
-    policy = balanced(rest)
-    before = rest.state()
-    text = f"<scheduling_policy {attribute}>{body}</scheduling_policy>"
-    assert fault(rest.request("PUT", f"/schedulingpolicies/{policy}", text), status, reason)
-    assert rest.state() == before
-
-
-@pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        "<locked>true</locked>",
-        "<default_policy>true</default_policy>",
-        "<comment>c</comment>",
-        "<properties><propery/></properties>",
-        "<policy>other</policy>",
-        '<thresholds high="70"/>',
-        f'<filters><filter id="{MEMORY}"/></filters>',
+        ("<locked>true</locked>", "Operation Failed"),
+        ("<default_policy>true</default_policy>", "Operation Failed"),
+        ("<policy>other</policy>", "Operation Failed"),
+        ('<thresholds high="70"/>', "Operation Failed"),
+        (f'<filters><filter id="{MEMORY}"/></filters>', "Operation Failed"),
+        (f"<properties>{2 * HIGH}</properties>", "Operation Failed"),
+        ("<comment>c</comment>", "Request syntactically incorrect."),
+        ("<properties><propery/></properties>", "Request syntactically incorrect."),
+        ("<locked>maybe</locked>", "Request syntactically incorrect."),
     ],
 )
-def test_what_a_policy_cannot_be_given_is_refused(rest, text):
+def test_what_a_policy_cannot_be_given_is_refused(rest, text, reason):
     policy = balanced(rest)
     before = rest.state()
-    for method, path, body in (
-        ("PUT", f"/schedulingpolicies/{policy}", text),
-        ("POST", "/schedulingpolicies", f"<name>new</name>{text}"),
-    ):
-        body = f"<scheduling_policy>{body}</scheduling_policy>"
-        reason = None if "comment" in text or "propery" in text else "Operation Failed"
-        fault(rest.request(method, path, body), 400, reason or "Request syntactically incorrect.")
+    fault(update(rest, policy, text), 400, reason)
+    body = f"<scheduling_policy><name>new</name>{text}</scheduling_policy>"
+    fault(rest.request("POST", "/schedulingpolicies", body), 400, reason)
     assert rest.state() == before
 
 
@@ -337,18 +283,6 @@ def many(rest):
     return rest, policy
 
 
-def test_a_403_names_only_clusters_in_which_the_user_has_the_right(many):
-    rest, policy = many
-    detail = fault(rest.request("DELETE", f"/schedulingpolicies/{policy}", user="east"), 403)
-    assert (
-        detail
-        == "[User east is not authorized: the user has no right to policy:delete, except in east.]"
-    )
-    detail = fault(attach(rest, "west", policy, user="reader"), 403)
-    assert detail == "[User reader is not authorized: the user has no right to cluster:attach.]"
-    assert rest.store.audit()[-2].reason == "the user has no right to policy:delete in east, west"
-
-
 def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
     rest, policy = many
     before = rest.state()
@@ -356,7 +290,7 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
         rest.request("GET", "/schedulingpolicies", user="nobody"),
         rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>", user="reader"),
         update(rest, policy, "<name>x</name>", user="east"),
-        add(rest, policy, "filters", CPU, user="east"),
+        *(add(rest, policy, kind, CPU, user="east") for kind in ("filters", "weights", "balances")),
         rest.request("DELETE", f"/schedulingpolicies/{policy}/filters/{CPU}", user="reader"),
         rest.request("DELETE", f"/schedulingpolicies/{policy}", user="east"),
         attach(rest, "west", policy, user="east"),
@@ -366,11 +300,11 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
         assert "not authorized" in fault(each, 403)
     assert rest.state() == before
     refused = [each for each in rest.store.audit() if each.result == "refused"]
+    assert refused[7].reason == "the user has no right to policy:delete in east, west"
     assert [(each.user, each.action) for each in refused] == [
         ("nobody", "api:read"),
         ("reader", "policy:create"),
-        ("east", "policy:edit"),
-        ("east", "policy:edit"),
+        *[("east", "policy:edit")] * 4,
         ("reader", "policy:edit"),
         ("east", "policy:delete"),
         ("east", "cluster:attach"),
@@ -395,30 +329,17 @@ def test_what_a_user_may_do_in_their_clusters(many):
 # Limits and failures
 
 
-BOMB = '<!DOCTYPE a [<!ENTITY b "ha">]><scheduling_policy><name>&b;</name></scheduling_policy>'
-
-
 @pytest.mark.parametrize(
     "body",
-    [
-        b"<scheduling_policy>",
-        BOMB.encode(),
-        b"<a>" * 50_000,
-        b"<filter/>",
-        b"\xff\xfe\x00",
-        b"",
-        b"<scheduling_policy><name>" + b"x" * 200_000 + b"</name></scheduling_policy>",
-    ],
-    ids=["open", "bomb", "deep", "another", "binary", "empty", "huge"],
+    ["<scheduling_policy>", f"<scheduling_policy><name>{'x' * 200_000}</name></scheduling_policy>"],
+    ids=["open", "huge"],
 )
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_bad_body_is_400_and_changes_nothing(rest, method, body):
     policy = made(rest)
     before = rest.state()
     path = "/schedulingpolicies" + (f"/{policy}" if method == "PUT" else "")
-    headers = {"Content-Type": "application/xml"}
-    response = rest.request(method, path, body, headers=headers)
-    assert fault(response, 400, "Request syntactically incorrect.")
+    assert fault(rest.request(method, path, body), 400, "Request syntactically incorrect.")
     assert rest.state() == before
 
 
@@ -442,6 +363,8 @@ def test_any_text_in_a_policy_is_stored_as_it_is_or_refused(text):
 
 
 def test_what_is_not_there(rest):
+    assert fault(add(rest, "unknown", "filters", CPU), 404)
+    assert fault(rest.request("GET", "/schedulingpolicies/unknown/filters"), 404)
     assert fault(rest.request("GET", "/nowhere"), 404)
     assert "/ovirt-engine/api" in fault(rest.request("GET", "/ovirt-engine"), 404)
     response = rest.request("DELETE", "/schedulingpolicies")
@@ -451,10 +374,7 @@ def test_what_is_not_there(rest):
 
 def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
-        def policies():
-            raise error
-
-        monkeypatch.setattr(rest.store, "policies", policies)
+        monkeypatch.setattr(rest.store, "policies", raising(error))
         return rest.request("GET", "/schedulingpolicies")
 
     response = fail(PolicyStoreUnavailable("The database is away."))

@@ -3,7 +3,6 @@
 import pytest
 
 from scheduler_worker.api.presentation import cluster_id
-from tests.support.rest import Rest
 from tests.support.rest_bodies import (
     V3,
     attach,
@@ -15,11 +14,6 @@ from tests.support.rest_bodies import (
     update,
     xml,
 )
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):

@@ -1,6 +1,5 @@
 """The examples of the manual of ``/v1``."""
 
-import re
 import shlex
 from pathlib import Path
 
@@ -8,19 +7,14 @@ import pytest
 
 from scheduler_worker.operations.callers import Grant
 from tests.support.edges import filled
+from tests.support.pages import steps
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "rest-v1.md").read_text()
 
 
-def curls():
-    """The arguments of each example."""
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
-        for command in block.replace("\\\n", " ").split("$ ")[1:]:
-            yield shlex.split(command)
-
-
-EXAMPLES = list(curls())
+EXAMPLES = [shlex.split(each.command.replace("\\\n", " ")) for each in steps(PAGE)]
+"""The arguments of each."""
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[each[-1][:60] for each in EXAMPLES])

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_worker.cli.ctl import Ctl, main
 from scheduler_worker.cli.manage import Manage
+from tests.support.pages import steps
 
 ROOT = Path(__file__).resolve().parents[3]
 MANUAL = ROOT / "docs" / "scheduler-workerctl.md"
@@ -101,16 +102,15 @@ def test_wrong_arguments_have_a_status_of_their_own(capsys):
     assert "FILE" in capsys.readouterr().err
 
 
-def examples():
-    """The manual's commands, each with its output."""
-    for block in re.findall(r"```console\n(.*?)```", MANUAL.read_text(), re.DOTALL):
-        for command, printed in re.findall(
-            r"^\$ scheduler-workerctl ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE
-        ):
-            yield command.replace("\\\n", " "), printed
+EXAMPLES = [
+    (step.command.removeprefix("scheduler-workerctl ").replace("\\\n", " "), step.printed)
+    for step in steps(MANUAL.read_text())
+    if step.command.startswith("scheduler-workerctl ")
+]
+"""The manual's commands, each with its output."""
 
 
-@pytest.mark.parametrize(("command", "printed"), [*examples()])
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES)
 def test_a_command_of_the_manual_has_the_output_shown_there(command, printed, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
@@ -128,7 +128,7 @@ def test_a_command_of_the_manual_has_the_output_shown_there(command, printed, mo
 def test_the_manuals_files_are_those_of_the_examples():
     parameters = (ROOT / "tests/examples/tuning/cpu_parameters.yaml").read_text()
     assert "".join(parameters.splitlines(keepends=True)[1:]) in MANUAL.read_text()
-    assert len([*examples()]) == 7
+    assert len(EXAMPLES) == 7
 
 
 @pytest.mark.parametrize(

@@ -137,18 +137,13 @@ def test_invalid_samples_are_refused_with_entry_and_reason(files, text, problem)
     assert problem is None or str(refused.value) == problem
 
 
-def test_invalid_parameters_are_refused_with_a_reason(files, capsys):
-    files(parameters_yaml="- 1\n")
-    assert run("run", "--parameters", "parameters.yaml") == 2
-    assert capsys.readouterr().err == (
-        "scheduler-workerctl: parameters.yaml: write a mapping of names and values, such as "
-        "'io_threshold: 500', not [1]\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        (
+            "- 1",
+            "p.yaml: write a mapping of names and values, such as 'io_threshold: 500', not [1]",
+        ),
         ("goal: [1]", "p.yaml: goal: write a number, true, false or a text, not [1]"),
         ("goal: {a: 1}", "p.yaml: goal: write a number, true, false or a text, not {'a': 1}"),
         ("goal: 1\ngoal: 2", "p.yaml:2:1: duplicate key 'goal'"),
@@ -286,13 +281,14 @@ def chart(*values, width=80):
     return [*charts.in_terminal({"x": values}, interval_s=1, width=width)][2:-2]
 
 
-def test_a_constant_value_is_one_line():
+def test_a_chart_has_constant_unknown_and_huge_values():
     assert chart(5.0, 5.0) == ["  5 ┤▁▁▁▁▁▁▁▁"]
-
-
-def test_an_unknown_value_is_empty():
     assert chart(None, 3.0)[-1] == "  3 ┤    ▁▁▁▁"
     assert [*charts.in_terminal({"x": [None]}, interval_s=1, width=80)] == ["", "x", "  unknown"]
+    top, *_, bottom = chart(-1.7e308, 0.0, 1.7e308)
+    assert top == "   1.7e+308 ┤        ████"
+    assert bottom.endswith("┤▁▁▁▁████████")
+    assert chart(0.0, 5e-324)[-1].endswith("▁▁▁▁████")
 
 
 def test_a_chart_fits_into_the_terminal():
@@ -300,13 +296,6 @@ def test_a_chart_fits_into_the_terminal():
         lines = chart(*map(float, range(count)), width=40)
         assert 30 <= max(map(len, lines)) <= 40
         assert lines[-1].strip().startswith("0 ┤▁")
-
-
-def test_values_of_any_size_have_a_chart():
-    top, *_, bottom = chart(-1.7e308, 0.0, 1.7e308)
-    assert top == "   1.7e+308 ┤        ████"
-    assert bottom.endswith("┤▁▁▁▁████████")
-    assert chart(0.0, 5e-324)[-1].endswith("▁▁▁▁████")
 
 
 def test_a_picture_without_matplotlib_names_the_extra(files, capsys, monkeypatch):

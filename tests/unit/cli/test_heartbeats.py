@@ -141,16 +141,6 @@ def test_a_supervisor_that_was_killed_with_unread_heartbeats_is_noticed(daemon):
     assert daemon._orphaned.is_set()
 
 
-def test_a_reload_is_announced_and_ends(daemon, notified):
-    daemon._start()
-    notified.clear()
-    daemon._reload()
-    assert notified[0] == "RELOADING=1"
-    assert notified[1].removeprefix("MONOTONIC_USEC=").isdecimal()
-    assert notified[2:] == ["READY=1"]
-    assert daemon._worker.reloaded == 1
-
-
 def test_a_reload_before_the_start_is_over_does_not_say_ready(daemon, notified):
     daemon._reload()
     assert notified == []

@@ -11,6 +11,7 @@ from scheduler_worker.operations.policies import create_policy
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.service.policies.audit import PURGED_AT_ONCE
 from scheduler_worker.service.policies.reconciler import Reconciler
+from tests.support.interrupted import raising
 from tests.support.rest import Rest
 
 BERT = Caller("bert", (Grant("policy_editor"),), "192.0.2.1")
@@ -63,10 +64,8 @@ def test_it_is_filtered(rest):
 
 def test_its_pages_keep_the_filter(rest):
     first = rest.call(list_audit, user="bert", limit=1)
-    second = rest.call(list_audit, user="bert", limit=1, marker=first.next)
-    assert [each.id for each in (*first.items, *second.items)] == ["2", "3"]
-    last = rest.call(list_audit, user="bert", limit=1, marker=second.next)
-    assert (last.items, last.next) == ([], None)
+    assert [each.id for each in first.items] == ["2"]
+    assert ids(rest, user="bert", limit=1, marker=first.next) == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -92,10 +91,8 @@ def test_old_entries_are_deleted_in_batches(rest):
 
 
 def test_a_store_that_fails_is_reported_and_does_not_end_the_reconciler(rest, monkeypatch):
-    def fail(**arguments):
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(rest.store, "purge_audit", fail)
+    away = raising(PolicyStoreUnavailable("no database"))
+    monkeypatch.setattr(rest.store, "purge_audit", away)
     said = []
     purging = Reconciler(rest.administration, report=said.append, audit_retention_days=1.0)
     assert purging.purge() == 0

@@ -1,8 +1,10 @@
 """What balancing does, and its mode, beside a worker that runs the rounds."""
 
+from functools import partial
+
 import pytest
 
-from scheduler_worker.errors import Conflict, Forbidden, NotFound, RequestError, StateUnavailable
+from scheduler_worker.errors import Conflict, Forbidden, NotFound, RequestError
 from scheduler_worker.operations.balancing import (
     get_balancing,
     get_balancing_mode,
@@ -12,6 +14,7 @@ from scheduler_worker.operations.balancing import (
 )
 from scheduler_worker.operations.callers import Caller, Grant
 from tests.support.balancers import Scenario, even_load
+from tests.support.interrupted import before_next
 
 ONE = {"cluster": "default"}
 
@@ -76,26 +79,12 @@ def test_a_mode_is_set_and_withdrawn_with_its_entries_in_the_audit(scenario, wor
 
 def test_another_policy_in_between_is_noticed(scenario, world, monkeypatch):
     """Between the check of what is there and the write: nobody saw this policy."""
-    balancing = world.services.balancing
-    write = balancing.switch
-
-    def late(*arguments, **named):
-        scenario.attach(even_load("other"))
-        write(*arguments, **named)
-
-    monkeypatch.setattr(balancing, "switch", late)
+    other = partial(scenario.attach, even_load("other"))
+    before_next(monkeypatch, world.services.balancing, "switch", other)
     with pytest.raises(Conflict, match="changed in the meantime"):
         switch(world, "on")
     assert mode_of(world) == ("dry_run", "default")
     assert {each.result for each in world.audited()} == {"done", "refused"}
-
-
-def test_expected_is_compared_in_each_attempt(scenario):
-    seen = scenario.balancing.mode("default")
-    scenario.balancing.switch("default", "off", expected=seen)
-    with pytest.raises(Conflict, match="changed in the meantime"):
-        scenario.balancing.switch("default", "on", expected=seen)
-    assert scenario.balancing.mode("default").mode == "off"
 
 
 def test_there_is_nothing_to_switch_on_without_a_balance(scenario, world):
@@ -133,12 +122,3 @@ def test_administrators_switch_in_their_clusters_and_all_read(world, grant, may)
         with pytest.raises(Forbidden):
             switch(world, "off", caller=caller)
     assert mode_of(world)[1] == ("set" if may else "default")
-
-
-def test_without_the_shared_state_it_cannot_be_shown(world, monkeypatch):
-    def fail(*_, **__):
-        raise StateUnavailable("no connection")
-
-    monkeypatch.setattr(world.fleet.store, "changes", fail)
-    with pytest.raises(StateUnavailable):
-        world.call(get_balancing, **ONE)

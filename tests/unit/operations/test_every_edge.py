@@ -240,7 +240,7 @@ def test_who_has_no_right_is_refused_changes_nothing_and_is_in_the_audit(edges, 
         *_, last = edges.rest.store.audit()
         assert last.origin == "127.0.0.1"
     assert (last.user, last.result, last.action) == (who, "refused", operation.right.value)
-    assert edges.rest.state() == before
+    assert (edges.rest.state(), edges.worker.calls) == (before, [])
 
 
 CHANGES = [each for each in OPERATIONS if is_change(each) and each.home == "fleet"]

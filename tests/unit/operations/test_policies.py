@@ -13,6 +13,7 @@ from scheduler_worker.errors import (
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.clusters import get_cluster, list_clusters
 from scheduler_worker.operations.policies import (
+    PolicyCheck,
     attach_cluster,
     check_policy,
     create_policy,
@@ -25,7 +26,7 @@ from scheduler_worker.operations.policies import (
 )
 from scheduler_worker.operations.units import get_unit, list_units, switch_unit
 from scheduler_worker.service.policies.audit import Actor
-from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE, Rest
+from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE
 
 TEXT = {
     "name": "packed",
@@ -36,11 +37,6 @@ TEXT = {
 }
 READER = Caller("rita", (Grant("reader"),), "")
 EDITOR = Caller("edda", (Grant("policy_editor", "east"),), "")
-
-
-@pytest.fixture
-def rest():
-    return Rest("east", "west")
 
 
 @pytest.fixture
@@ -113,17 +109,13 @@ def test_built_in_policies_are_marked_and_not_changed(rest):
 )
 def test_a_check_names_the_field_and_nothing_is_stored(rest, changed, field):
     before = rest.state()
+    assert rest.call(check_policy, id="new", **TEXT) == PolicyCheck(None, None)
     found = rest.call(check_policy, id="new", **TEXT | changed)
     assert found.field.startswith(field)
     assert found.problem
     with pytest.raises(AdministrationError):
         rest.call(create_policy, **TEXT | changed)
     assert rest.state() == before
-
-
-def test_a_check_finds_nothing_wrong(rest):
-    found = rest.call(check_policy, id="new", **TEXT)
-    assert (found.field, found.problem) == (None, None)
 
 
 def test_the_history_has_every_change_and_can_be_put_back(rest, policy):

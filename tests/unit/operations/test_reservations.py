@@ -10,6 +10,7 @@ from scheduler_worker.operations.reservations import (
     list_reservations,
     release_reservation,
 )
+from tests.support.interrupted import raising
 from tests.support.services import World, host
 
 
@@ -81,15 +82,12 @@ def test_one_of_two_of_an_instance_is_released(world):
 
 
 def test_a_release_that_fails_is_in_the_audit(world, reserved, monkeypatch):
-    def fail(*arguments):
-        raise Conflict("somebody else was first")
-
-    monkeypatch.setattr(world.inventory, "release_one", fail)
+    monkeypatch.setattr(world.inventory, "release_one", raising(Conflict("too late")))
     with pytest.raises(Conflict):
         world.call(release_reservation, id=reserved.id)
     reasons = {each.result: each.reason for each in world.audited()}
     assert reasons.keys() == {"done", "refused"}
-    assert "somebody else was first" in reasons["refused"]
+    assert "too late" in reasons["refused"]
 
 
 def test_administrators_release_in_their_clusters(world, reserved):

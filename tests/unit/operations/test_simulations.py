@@ -19,7 +19,7 @@ from scheduler_worker.operations.simulations import (
     remove_rehearsal,
 )
 from scheduler_worker.service.simulation.records import MOST, SILENT_S
-from tests.support.rest import DEFAULT, Rest
+from tests.support.rest import DEFAULT
 
 PLAIN = Asked(since_s=1.0, until_s=2.0)
 REFUSED = ChangedDecision(
@@ -31,11 +31,6 @@ SUMMARY = SimulationSummary(
     counts={"same": 1, "refused": 1, "moved": 0, "placed": 0}, changes=[REFUSED],
     packing=PackingChange([], []),
 )  # fmt: skip
-
-
-@pytest.fixture
-def rest() -> Rest:
-    return Rest("east", "west")
 
 
 @pytest.fixture

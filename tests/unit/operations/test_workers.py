@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.errors import Forbidden, RequestError, StateUnavailable
+from scheduler_worker import remedies
+from scheduler_worker.errors import RequestError, StateUnavailable
+from scheduler_worker.events import STATE_ERRORS
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Lately,
@@ -17,7 +19,7 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.callers import Caller, Grant
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.workers import (
     drain_worker,
     get_health,
@@ -28,6 +30,7 @@ from scheduler_worker.operations.workers import (
 from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.service.state import presence
 from tests.support.edges import OneWorker
+from tests.support.interrupted import raising
 from tests.support.rest import Rest
 from tests.support.services import World
 
@@ -46,17 +49,7 @@ def test_a_worker_answers_with_its_state_and_only_when_it_is_named(operation, ca
     found = world.call(operation, worker="w1", services=services)
     assert (found.name, found.state, found.holds.leases) == ("w1", "serving", ("east",))
     assert worker.calls == calls
-
-
-def test_who_may_only_read_drains_nobody():
-    world, worker = World(), OneWorker(None)
-    services = world.services._replace(worker=worker)
-    reader = Caller("bert", (Grant("reader"),), "RPC")
-    with pytest.raises(Forbidden, match="no right to worker:drain"):
-        world.call(drain_worker, worker="w1", services=services, caller=reader)
-    assert worker.calls == []
-    [entry] = world.audited()
-    assert (entry.user, entry.result, entry.action) == ("bert", "refused", "worker:drain")
+    assert operation.right is (Right.DRAIN if calls else Right.READ)
 
 
 def test_every_operation_of_one_worker_names_it():
@@ -66,11 +59,6 @@ def test_every_operation_of_one_worker_names_it():
 
 
 # Reports of all workers
-
-
-@pytest.fixture
-def rest() -> Rest:
-    return Rest("east")
 
 
 def add(rest: Rest, name: str, facts: dict[str, Any] | None = None, **report: Any) -> None:
@@ -136,7 +124,7 @@ def test_all_is_well(rest):
 def test_what_is_wrong_is_listed_with_the_worst_first(rest):
     add(rest, "a", facts={"is_drained": True})
     add(rest, "b", facts={"version": "2"}, missing=("the bus cannot reach amqp://u:secret@r",))
-    add(rest, "c")
+    add(rest, "c", lately=Lately(errors={STATE_ERRORS.troubles[""].text: 2}))
     rest.problems = {"state": [], "policy store": ["no connection"]}
     found = rest.call(get_health)
     assert (found.status, found.workers, found.serving) == ("failed", 3, 1)
@@ -145,9 +133,11 @@ def test_what_is_wrong_is_listed_with_the_worst_first(rest):
         ("failed", "worker b"),
         ("warning", "the workers"),
         ("warning", "the workers"),
+        ("warning", "worker c"),
     ]
     assert found.findings[0].fix.startswith("See [policy_store] connection")
     assert "secret" not in found.findings[1].message
+    assert found.findings[-1].fix == f"{remedies.STATE} (docs/runbook.md, SchedulerStateOutage)"
 
 
 def test_clusters_are_added_up_over_workers(rest):
@@ -168,9 +158,7 @@ def test_clusters_are_added_up_over_workers(rest):
 
 
 def test_health_is_answered_while_the_workers_cannot_be_read(rest, monkeypatch):
-    def away(*_):
-        raise StateUnavailable("Redis does not answer")
-
+    away = raising(StateUnavailable("Redis does not answer"))
     monkeypatch.setattr(rest.world.state, "changes", away)
     [found] = rest.call(get_health).findings
     assert (found.status, found.message) == ("failed", "Redis does not answer")

@@ -12,9 +12,7 @@ from generate import figures
 from generate.cli import generate
 from replay.books import limit_of, use_of
 
-from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.model.requests import RequestSpec
 
 FLEET = Path(__file__).resolve().parents[3] / "examples" / "fleet"
 FIGURES = FLEET / "distributions.json"
@@ -58,22 +56,6 @@ def test_hosts_are_complete_reports_with_room_in_every_limit(hosts):
     assert any(host["service"]["disabled"] for host in hosts)
     assert any(not host["service"]["up"] for host in hosts)
     assert any(host["vcpus_used"] == 0 for host in hosts)
-
-
-def test_every_host_is_in_one_zone_one_rack_and_one_disk_class(made, hosts):
-    aggregates = msgspec.json.decode(made["aggregates.json"], type=list[Aggregate])
-    for key in ("availability_zone", "rack", "disk_class"):
-        members = [host for each in aggregates if key in each.metadata for host in each.hosts]
-        assert sorted(members) == sorted(host["host"] for host in hosts)
-
-
-def test_requests_come_in_order_and_are_readable(requests):
-    assert len({request["instance_uuid"] for request in requests}) == 20000
-    moments = [request["at_s"] for request in requests]
-    assert moments == sorted(moments)
-    for request in requests:
-        msgspec.convert(request["spec"], RequestSpec)
-        assert request["spec"].keys() <= set(RequestSpec.__struct_fields__)
 
 
 def test_flavors_and_life_times_are_the_published_ones(requests):

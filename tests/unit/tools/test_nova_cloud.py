@@ -9,8 +9,7 @@ from nova_cloud.books import Books
 from nova_cloud.client import ComputeClient, PlacementClient, Server
 from nova_cloud.configuration import Endpoints, Files
 from nova_cloud.errors import CloudFailed, NotInstalled
-from nova_cloud.fleet import FLAVORS, Fleet
-from nova_cloud.inside.stub import answer_to
+from nova_cloud.fleet import FLAVORS
 from nova_cloud.installation import Installation
 from nova_cloud.waiting import until
 from oslo_config import cfg
@@ -136,20 +135,6 @@ def test_a_server_is_read_with_its_swap_rounded_up_to_gigabytes():
     assert Server.read(body).resources == {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5}
 
 
-def test_the_stub_has_every_image_and_no_network():
-    assert answer_to("GET", ["v2", "images", "1"])["status"] == "active"
-    assert answer_to("GET", ["images", "1"])["id"] == "1"
-    assert answer_to("POST", ["v2", "images"])["id"]
-    assert answer_to("GET", ["v2", "images"]) is None
-    assert answer_to("GET", ["v2.0", "security-groups.json"]) == {"security_groups": []}
-    assert "size" in answer_to("GET", ["v2", "schemas", "image"])["properties"]
-
-
-def test_two_flavors_share_a_compute_of_the_default_size_and_one_fills_it():
-    usable_mb = Fleet().memory_mb - 512
-    assert 2 * FLAVORS["half"].memory_mb == FLAVORS["whole"].memory_mb == usable_mb
-
-
 def test_computes_do_not_know_the_databases_and_a_cloud_may_have_options(tmp_path):
     files = Files(tmp_path, {"DEFAULT": {"service_down_time": 3600}})
     files.write(Endpoints("rabbit://b/", "mariadb://u:p@127.0.0.1:1", "http://p", "http://s"))
@@ -183,9 +168,3 @@ def test_our_own_environment_has_no_placement():
 def test_a_directory_without_a_cloud_is_refused(tmp_path, capsys):
     assert cli.main(["--directory", str(tmp_path), "status"]) == 1
     assert "bring one up" in capsys.readouterr().err
-
-
-def test_a_fleet_is_saved_as_it_is(tmp_path):
-    Fleet(computes=2).save(tmp_path / "fleet.json")
-    assert Fleet.load(tmp_path / "fleet.json") == Fleet(computes=2)
-    assert Fleet(computes=2).names == ["cmp1", "cmp2"]

@@ -141,11 +141,6 @@ def test_words_that_are_not_the_fields_are_named(text, word):
     assert [each.partition(": write ")[0] for each in complaints] == ([repr(word)] if word else [])
 
 
-def test_a_word_of_the_table_needs_what_to_write_instead():
-    with pytest.raises(KeyError):
-        rules.words({"anew": {}})
-
-
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -196,13 +191,3 @@ KNOWN = names.Names(
 def test_names_that_do_not_exist_are_named(text, complaint):
     found = [each.text for each in names.unknown_names(text, KNOWN)]
     assert found == ([complaint] if complaint else [])
-
-
-def test_what_exists_is_read_from_the_package():
-    known = names.known(ROOT, DECLARED["no_metrics"], DECLARED["libraries"])
-    assert "slots" in known.options["rpc"]
-    assert "transport_url" in known.options["DEFAULT"]
-    assert "scheduler_requests_total" in known.metrics
-    assert {"host list", "worker drain"} <= set(known.commands["scheduler-workerctl"])
-    assert "db upgrade" in known.commands["scheduler-worker-manage"]
-    assert {"docs", "check"} <= set(known.targets)
