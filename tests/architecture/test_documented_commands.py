@@ -1,7 +1,5 @@
 """Every command of the documents is run by a test, unless it needs what a plain install lacks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

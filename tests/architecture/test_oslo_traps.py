@@ -1,7 +1,5 @@
 """Pitfalls of oslo.messaging that ``rpc/transport.py`` works around."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """``--help`` is quick: it imports nothing that only work needs."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A real API process with a worker inside, and pages of its console in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of capacity: flavors that were seen and typed, counted, and what is wrong with one."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

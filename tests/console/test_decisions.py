@@ -1,7 +1,5 @@
 """The pages of decisions: found, explained, asked again."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

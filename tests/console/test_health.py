@@ -1,7 +1,5 @@
 """The page Health: what is wrong, and workers as they report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Simulations: begun on their page, before a policy is attached, and of a draft."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

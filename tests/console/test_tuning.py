@@ -1,7 +1,5 @@
 """The pages of tuning: policies and what is wrong with them, hosts, values and their rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """scheduler-workerctl rehearse: against a worker in this process, whose state stays as it was."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the doctor says of facts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
