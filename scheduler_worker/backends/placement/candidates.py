@@ -1,11 +1,9 @@
 """Placement's allocation candidates over HTTP."""
 
-from typing import Any, Protocol
-
 import msgspec
 
 from scheduler_worker.backends.placement.reading import Held, Summary
-from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
+from scheduler_worker.backends.placement.session import PlacementSession
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import (
     SHARES,
@@ -18,21 +16,6 @@ from scheduler_worker.wording import cut
 
 _PATH = "/allocation_candidates"
 _MAX_DETAIL = 300
-
-
-class Session(Protocol):
-    """Sends requests to Placement; safe for threads."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        version: str = VERSION,
-        timeout_s: float | None = None,
-    ) -> PlacementAnswer:
-        """Send one. Raises PlacementUnavailable, PlacementRefused."""
 
 
 class _Request(msgspec.Struct):
@@ -48,7 +31,7 @@ class _Answer(msgspec.Struct):
 class AllocationCandidatesSource:
     """Asks Placement; behind the port ``CandidateSource``."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PlacementSession) -> None:
         self._session = session
 
     def candidates(self, query: str, *, timeout_s: float) -> CandidatesAnswer:

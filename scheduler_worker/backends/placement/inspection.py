@@ -2,7 +2,7 @@
 
 import msgspec
 
-from scheduler_worker.backends.placement.reading import Session
+from scheduler_worker.backends.placement.session import PlacementSession
 from scheduler_worker.errors import PlacementRefused
 
 
@@ -15,7 +15,7 @@ class _Versions(msgspec.Struct):
     versions: list[_Version]
 
 
-def versions(session: Session) -> tuple[str, str]:
+def versions(session: PlacementSession) -> tuple[str, str]:
     """The oldest and the newest. Raises PlacementUnavailable, PlacementRefused."""
     answer = session.request("GET", "/")
     try:

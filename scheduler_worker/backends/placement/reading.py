@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
+from scheduler_worker.backends.placement.session import PlacementSession
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import (
     MAX_RATIO,
@@ -27,18 +27,6 @@ LOG = logging.getLogger(__name__)
 MAX_DETAIL = 300
 Form = TypeVar("Form")
 Read = TypeVar("Read")
-
-
-class Session(Protocol):
-    """Sends requests to Placement; safe for threads."""
-
-    def request(
-        self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> PlacementAnswer:
-        """Send one. Raises PlacementUnavailable, PlacementRefused."""
-
-    def close(self) -> None:
-        """Close the connections."""
 
 
 class _Unreadable(PlacementRefused):
@@ -97,7 +85,7 @@ class _Usages(msgspec.Struct):
 class PlacementReader:
     """Reads providers with at most ``concurrency`` requests at a time."""
 
-    def __init__(self, session: Session, *, concurrency: int = 4) -> None:
+    def __init__(self, session: PlacementSession, *, concurrency: int = 4) -> None:
         self._session = session
         self._threads = ThreadPoolExecutor(concurrency, "placement-read")
         self._is_closed = False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.backends.placement.reading import PlacementReader
-from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
+from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import ProviderFacts
 from scheduler_worker.model.sizes import MAX_SIZE
@@ -18,7 +18,7 @@ from tests.support.threads import Threads
 PATH = "/resource_providers/p"
 
 
-class HangingSession:
+class HangingSession(PlacementSession):
     """Never answers until the test lets it."""
 
     def __init__(self) -> None:
@@ -28,15 +28,13 @@ class HangingSession:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def request(
-        self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> PlacementAnswer:
+    def request(self, method, path, body=None, **options):
         self.asked.release()
         self.answers.wait(SOON_S)
         return PlacementAnswer(404, None, {})
 
 
-class FakeSession:
+class FakeSession(PlacementSession):
     """Answers by path; 404 where it has none."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
@@ -45,9 +43,7 @@ class FakeSession:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def request(
-        self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> PlacementAnswer:
+    def request(self, method, path, body=None, **options):
         assert method == "GET"
         if path not in self.answers:
             return PlacementAnswer(404, None, {})
