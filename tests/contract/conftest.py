@@ -16,7 +16,6 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.redis import connection, nodes
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import State
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -25,10 +24,9 @@ from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate
 from tests.support.patience import NEVER_S, SOON_S
 from tests.support.patience import eventually as eventually
-from tests.support.policy_store import MemoryPolicyStore
 from tests.support.threads import Threads
 
-from .policy_stores import DATABASES, Databases, opened
+from .policy_stores import DATABASES, Databases
 
 SCOPE = "rack 1"
 T = TypeVar("T")
@@ -171,16 +169,6 @@ def databases(request, tmp_path_factory) -> Databases:
 def database_url(request, databases) -> str:
     """A database of each kind, with the newest schema and without rows."""
     return databases.emptied(request.param)
-
-
-@pytest.fixture(params=["memory", *DATABASES])
-def policy_store(request, databases) -> Iterator[PolicyStore]:
-    """Every policy store, empty."""
-    if request.param == "memory":
-        yield MemoryPolicyStore()
-        return
-    with opened(databases.emptied(request.param)) as store:
-        yield store
 
 
 # Buses
