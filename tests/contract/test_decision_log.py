@@ -129,6 +129,7 @@ def test_what_is_left_of_a_batch_keeps_its_details(opened, kept):
     assert [each.instances[0] for each in found] == [str(99 - each) for each in range(kept)]
     expected = [details(each.instances[0]) for each in found]
     assert log.details(SCOPE, [each.position for each in found]) == expected
+    assert log.of_instance(SCOPE, "0") == []
     add(log, "new")
     [_, *others] = log.newest(SCOPE, count=200)
     assert log.details(SCOPE, [each.position for each in others]) == expected[: kept - 1]
@@ -169,13 +170,6 @@ def test_the_oldest_records_go_first_with_all_that_finds_them(opened):
     assert names(log) == ["g", "f", "e"]
     assert log.of_instance(SCOPE, "x") == []
     assert log.get(SCOPE, first.position) is None
-
-
-def test_a_batch_of_more_than_fits_leaves_the_newest(opened):
-    log = opened(number=2)
-    log.append(SCOPE, [record(str(number)) for number in range(500)], once="1")
-    assert names(log) == ["499", "498"]
-    assert log.of_instance(SCOPE, "0") == []
 
 
 def test_old_records_go_with_the_next_one():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import needing_servers
-from tests.support.archives import ROOT, build, checkout
+from tests.support.packages import ROOT, build, checkout
 from tests.support.patience import PROCESS_S
 from tests.support.servers import program
 from tests.support.systemd import NotifySocket
