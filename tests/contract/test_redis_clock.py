@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -60,9 +60,8 @@ class StoreClock:
 
 
 @pytest.fixture
-def clock(redis_url) -> Iterator[StoreClock]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield StoreClock(client)
+def clock(redis_client) -> StoreClock:
+    return StoreClock(redis_client)
 
 
 @pytest.fixture
@@ -253,11 +252,10 @@ class TestForward:
         assert logged.messages == []
 
 
-def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(state, clock, redis_url):
+def test_versions_grow_though_the_clock_went_back_and_the_last_is_lost(state, clock, redis_client):
     before = state.write(SCOPE, [put("a")]).version
     clock.jump_s(-HOUR_S)
-    with redis.Redis.from_url(redis_url) as client:
-        client.delete(f"{state._base(SCOPE)}meta")
+    redis_client.delete(f"{state._base(SCOPE)}meta")
     known = state.changes(SCOPE, NEVER)
     assert known.version > before
     assert not state.changes(SCOPE, seen(known)).reset

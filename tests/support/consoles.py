@@ -19,8 +19,7 @@ from scheduler_worker.service.inventory.inventory import Inventory
 from tests.support.patience import SOON_S
 from tests.support.servers import program
 from tests.support.services import host
-from tests.support.web import PASSWORD as PASSWORD
-from tests.support.web import users_file
+from tests.support.web import PASSWORD, users_file
 from tests.support.workers import load_config
 
 AXE = Path(__file__).resolve().parents[1] / "console" / "axe" / "axe.min.js"

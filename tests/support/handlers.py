@@ -13,8 +13,7 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
-from tests.support.patience import SOON_S as SOON_S
-from tests.support.patience import eventually as eventually
+from tests.support.patience import SOON_S
 
 
 class Gate:
