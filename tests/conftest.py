@@ -1,7 +1,5 @@
 """The servers that tests ask for. A missing program skips at a desk and fails where CI is set."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator

@@ -3,7 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.consoles import PASSWORD, READER
+from tests.support.consoles import READER
+from tests.support.web import PASSWORD
 
 
 def test_a_wrong_password_is_told_and_the_right_one_logs_in(console):

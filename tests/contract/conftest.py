@@ -1,22 +1,22 @@
 """The engines that the contract tests run on, each opened the same way."""
 
-from __future__ import annotations
-
 import contextlib
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from oslo_config import cfg
+import redis
 
+from scheduler_worker import conf
 from scheduler_worker.backends import memory
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.redis import connection, nodes
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import State
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -24,11 +24,9 @@ from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate
 from tests.support.patience import NEVER_S, SOON_S
-from tests.support.patience import eventually as eventually
-from tests.support.policy_store import MemoryPolicyStore
 from tests.support.threads import Threads
 
-from .policy_stores import DATABASES, Databases, opened
+from .policy_stores import DATABASES, Databases
 
 SCOPE = "rack 1"
 T = TypeVar("T")
@@ -112,6 +110,23 @@ def redis_engine(redis_url) -> Iterator[RedisEngine]:
 
 
 @pytest.fixture
+def redis_client(redis_url) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def documented_account(redis_url, redis_client) -> Iterator[str]:
+    """The URL with the account of ``docs/security.md``, which is refused nothing."""
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    commands = re.findall(r"(?<=\s)\+[a-z|]+", text)
+    keys = ["scheduler_worker:*"]
+    redis_client.acl_setuser("worker", enabled=True, nopass=True, keys=keys, commands=commands)
+    yield redis_url.replace("//", "//worker:any@")
+    assert [each for each in redis_client.acl_log() if each["username"] == "worker"] == []
+
+
+@pytest.fixture
 def connect() -> Iterator[Callable[..., RedisState]]:
     """Opens the state of any server; it is closed afterwards."""
     with contextlib.ExitStack() as opened:
@@ -173,16 +188,6 @@ def database_url(request, databases) -> str:
     return databases.emptied(request.param)
 
 
-@pytest.fixture(params=["memory", *DATABASES])
-def policy_store(request, databases) -> Iterator[PolicyStore]:
-    """Every policy store, empty."""
-    if request.param == "memory":
-        yield MemoryPolicyStore()
-        return
-    with opened(databases.emptied(request.param)) as store:
-        yield store
-
-
 # Buses
 
 
@@ -201,9 +206,7 @@ def url(kind, request) -> str:
 
 @pytest.fixture
 def bus(url) -> Iterator[Bus]:
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=url, exchange="nova") as bus:
+    with Bus(conf.load(), url=url, exchange="nova") as bus:
         yield bus
 
 

@@ -1,7 +1,5 @@
 """The policy stores that the contract suite runs on."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

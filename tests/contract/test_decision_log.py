@@ -1,15 +1,11 @@
 """The log of decisions, on every engine."""
 
-from __future__ import annotations
-
-import re
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
@@ -18,29 +14,30 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.decision_history import Position
 from tests.support.clock import ManualClock
 
-ROOT = Path(__file__).resolve().parents[2]
 SCOPE, OTHER = "rack 1", "@global"
 Open = Callable[..., DecisionLog]
 
 
 @pytest.fixture(params=["memory", "redis"])
-def opened(request) -> Iterator[Open]:
+def opened(request, redis_log) -> Open:
     """Opens the engine with bounds; in Redis it is always the same log."""
-    logs: list[DecisionLog] = []
     prefix = uuid.uuid4().hex
 
     def open_log(**bounds: Any) -> DecisionLog:
         if request.param == "memory":
-            log: DecisionLog = MemoryDecisionLog(Bounds(**bounds))
-        else:
-            url = request.getfixturevalue("redis_url")
-            log = RedisDecisionLog(url, bounds=Bounds(**bounds), prefix=prefix)
-        logs.append(log)
-        return log
+            return MemoryDecisionLog(Bounds(**bounds))
+        url = request.getfixturevalue("redis_url")
+        return redis_log(url, bounds=Bounds(**bounds), prefix=prefix)
 
-    yield open_log
-    for log in logs:
-        log.close()
+    return open_log
+
+
+@pytest.fixture
+def redis_log() -> Iterator[Open]:
+    with contextlib.ExitStack() as logs:
+        yield lambda url, **options: logs.enter_context(
+            contextlib.closing(RedisDecisionLog(url, **options))
+        )
 
 
 @pytest.fixture
@@ -129,6 +126,7 @@ def test_what_is_left_of_a_batch_keeps_its_details(opened, kept):
     assert [each.instances[0] for each in found] == [str(99 - each) for each in range(kept)]
     expected = [details(each.instances[0]) for each in found]
     assert log.details(SCOPE, [each.position for each in found]) == expected
+    assert log.of_instance(SCOPE, "0") == []
     add(log, "new")
     [_, *others] = log.newest(SCOPE, count=200)
     assert log.details(SCOPE, [each.position for each in others]) == expected[: kept - 1]
@@ -171,13 +169,6 @@ def test_the_oldest_records_go_first_with_all_that_finds_them(opened):
     assert log.get(SCOPE, first.position) is None
 
 
-def test_a_batch_of_more_than_fits_leaves_the_newest(opened):
-    log = opened(number=2)
-    log.append(SCOPE, [record(str(number)) for number in range(500)], once="1")
-    assert names(log) == ["499", "498"]
-    assert log.of_instance(SCOPE, "0") == []
-
-
 def test_old_records_go_with_the_next_one():
     clock = ManualClock()
     log = MemoryDecisionLog(Bounds(age_s=60.0), clock)
@@ -190,74 +181,58 @@ def test_old_records_go_with_the_next_one():
     assert log.of_instance(SCOPE, "a") == []
 
 
-def test_old_records_go_with_the_next_one_in_redis(redis_url):
-    log = RedisDecisionLog(redis_url, prefix="old")
-    with redis.Redis.from_url(redis_url) as client:
-        for ms in range(1_000, 1_600):
-            client.xadd("old:{rack%201}:decisions", {"i": "x", "o": "o"}, id=f"{ms}-0")
-        add(log, "a")
-        assert names(log) == ["a"]
-        add(log, "b")
-        assert names(log) == ["b", "a"]
-    log.close()
-
-
-def test_nothing_stays_of_records_that_went(redis_url):
-    log = RedisDecisionLog(redis_url, bounds=Bounds(number=3), prefix="gone")
-    log.append(SCOPE, [record(f"i{number}", "x") for number in range(500)], once="1")
-    with redis.Redis.from_url(redis_url) as client:
-        key = "gone:{rack%201}:decisions"
-        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 1), "one batch's"
-        assert client.zcard(f"{key}:instances") == 6
-        add(log, "a", "b")
-        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 3)
-        assert client.zcard(f"{key}:instances") == 4
-        add(log, "c")
-        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 3)
-        assert client.zcard(f"{key}:instances") == 3
-    log.close()
-
-
-def test_a_full_server_loses_old_records_first(redis_url):
-    log = RedisDecisionLog(redis_url, prefix="full", retry_for_s=0.1)
-    with redis.Redis.from_url(redis_url) as client:
-        log.append(SCOPE, [record(f"i{number}") for number in range(64)], once="1")
-        client.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StateUnavailable, match="maxmemory"):
-                add(log, "a")
-        finally:
-            client.config_set("maxmemory", 0)
-        assert names(log) == [f"i{number}" for number in range(63, 31, -1)]
-        add(log, "a")
-    assert names(log)[:2] == ["a", "i63"]
-    log.close()
-
-
-def test_a_log_without_new_records_expires(redis_url):
-    prefix = uuid.uuid4().hex
-    log = RedisDecisionLog(redis_url, bounds=Bounds(age_s=3600.0), prefix=prefix)
+def test_old_records_go_with_the_next_one_in_redis(redis_url, redis_client, redis_log):
+    log = redis_log(redis_url, prefix="old")
+    for ms in range(1_000, 1_600):
+        redis_client.xadd("old:{rack%201}:decisions", {"i": "x", "o": "o"}, id=f"{ms}-0")
     add(log, "a")
-    with redis.Redis.from_url(redis_url) as client:
-        keys = list(client.scan_iter(f"{prefix}:*"))
-        assert len(keys) == 4
-        assert all(0 < client.pttl(key) <= 3_600_000 for key in keys)
-    log.close()
+    assert names(log) == ["a"]
+    add(log, "b")
+    assert names(log) == ["b", "a"]
 
 
-def test_the_documented_account_suffices(redis_url):
-    commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/security.md").read_text())
-    with redis.Redis.from_url(redis_url) as client:
-        client.acl_setuser(
-            "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
-        )
-        url = redis_url.replace("//", "//worker:any@")
-        log = RedisDecisionLog(url, bounds=Bounds(number=2))
-        add(log, "a", "b", "c")
-        [newest, _] = log.newest(SCOPE, count=9)
-        assert log.newest(SCOPE, before=newest.position, count=1)[0].instances == ("b",)
-        assert log.of_instance(SCOPE, "c") == [newest]
-        assert log.get(SCOPE, newest.position) is not None
-        assert log.details(SCOPE, [newest.position]) != [None]
-        log.close()
-        assert [each for each in client.acl_log() if each["username"] == "worker"] == []
+def test_nothing_stays_of_records_that_went(redis_url, redis_client, redis_log):
+    log = redis_log(redis_url, bounds=Bounds(number=3), prefix="gone")
+    log.append(SCOPE, [record(f"i{number}", "x") for number in range(500)], once="1")
+    key = "gone:{rack%201}:decisions"
+    assert (redis_client.xlen(key), redis_client.hlen(f"{key}:details")) == (3, 1), "one batch's"
+    assert redis_client.zcard(f"{key}:instances") == 6
+    add(log, "a", "b")
+    assert (redis_client.xlen(key), redis_client.hlen(f"{key}:details")) == (3, 3)
+    assert redis_client.zcard(f"{key}:instances") == 4
+    add(log, "c")
+    assert (redis_client.xlen(key), redis_client.hlen(f"{key}:details")) == (3, 3)
+    assert redis_client.zcard(f"{key}:instances") == 3
+
+
+def test_a_full_server_loses_old_records_first(redis_url, redis_client, redis_log):
+    log = redis_log(redis_url, prefix="full", retry_for_s=0.1)
+    log.append(SCOPE, [record(f"i{number}") for number in range(64)], once="1")
+    redis_client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StateUnavailable, match="maxmemory"):
+            add(log, "a")
+    finally:
+        redis_client.config_set("maxmemory", 0)
+    assert names(log) == [f"i{number}" for number in range(63, 31, -1)]
+    add(log, "a")
+    assert names(log)[:2] == ["a", "i63"]
+
+
+def test_a_log_without_new_records_expires(redis_url, redis_client, redis_log):
+    prefix = uuid.uuid4().hex
+    log = redis_log(redis_url, bounds=Bounds(age_s=3600.0), prefix=prefix)
+    add(log, "a")
+    keys = list(redis_client.scan_iter(f"{prefix}:*"))
+    assert len(keys) == 4
+    assert all(0 < redis_client.pttl(key) <= 3_600_000 for key in keys)
+
+
+def test_the_documented_account_suffices(documented_account, redis_log):
+    log = redis_log(documented_account, bounds=Bounds(number=2))
+    add(log, "a", "b", "c")
+    [newest, _] = log.newest(SCOPE, count=9)
+    assert log.newest(SCOPE, before=newest.position, count=1)[0].instances == ("b",)
+    assert log.of_instance(SCOPE, "c") == [newest]
+    assert log.get(SCOPE, newest.position) is not None
+    assert log.details(SCOPE, [newest.position]) != [None]

@@ -1,7 +1,5 @@
 """Deliveries of a bus: slots, late acknowledgement, retries, dead letters; of both buses."""
 
-from __future__ import annotations
-
 import queue
 from typing import Any
 

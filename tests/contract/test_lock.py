@@ -1,7 +1,5 @@
 """The contract of the lock of every engine of the shared state (``docs/state.md``)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An administration that is killed in the middle of its edits: SQL and the shared state agree."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

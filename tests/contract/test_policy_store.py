@@ -1,7 +1,6 @@
-"""What every policy store guarantees: in memory, in SQLite, in PostgreSQL and in MariaDB."""
+"""What the policy store guarantees: in SQLite, in PostgreSQL and in MariaDB."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +24,8 @@ from scheduler_worker.policy_store import (
     StoredUnit,
 )
 from tests.support.threads import Threads
+
+from .policy_stores import opened
 
 RICH = ClusterPolicy(
     id="8f6b2f8e",
@@ -50,8 +51,9 @@ AT_S = 1763800000.123456
 
 
 @pytest.fixture
-def store(policy_store) -> PolicyStore:
-    return policy_store
+def store(database_url) -> Iterator[PolicyStore]:
+    with opened(database_url) as store:
+        yield store
 
 
 def policy(name: str = "p", version: int = 1, **fields: Any) -> StoredPolicy:

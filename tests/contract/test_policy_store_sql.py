@@ -1,7 +1,5 @@
 """Policy stores on SQL: the schema's own constraints, migrations, processes that die, outages."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 from typing import Any

@@ -1,18 +1,16 @@
 """A server whose clock goes back or jumps forward; versions and tokens grow all the same."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.backends.redis.nodes import Script
 from scheduler_worker.errors import ClusterLockTimeout
 from scheduler_worker.ports import Seen
 from tests.support.clock import ManualClock
-from tests.support.store_clock import StoreClock
 
 from .conftest import SCOPE
 from .test_redis_state import ask
@@ -21,12 +19,47 @@ from .test_state import NEVER, acquire, guarded, put, records, seen
 LEASE_S, OFFER_S = 20.0, 5.0
 HOUR_S = 3600.0
 TTL_S = 300.0
+KEY = "the-clock-of-the-test"
+ASKED = "redis.call('TIME')"
+TOLD = f"redis.call('HMGET', '{KEY}', 's', 'us')"
+
+
+class StoreClock:
+    """The server's time as the scripts of some states see it, and the workers' own clock.
+
+    ``pass_s`` lets time pass for both, ``jump_s`` sets the server's alone.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self.workers = ManualClock()
+        self.now_s = self.workers.time_s()
+        self._write()
+
+    def govern(self, state: RedisState) -> RedisState:
+        """The scripts of this state go by this clock from now on."""
+        scripts = state._server._scripts
+        for name, script in scripts.items():
+            assert ASKED in script.text
+            scripts[name] = Script(script.text.replace(ASKED, TOLD))
+        return state
+
+    def pass_s(self, seconds: float) -> None:
+        self.workers.advance(seconds)
+        self.jump_s(seconds)
+
+    def jump_s(self, seconds: float) -> None:
+        self.now_s += seconds
+        self._write()
+
+    def _write(self) -> None:
+        seconds, micros = divmod(round(self.now_s * 1_000_000), 1_000_000)
+        self._client.hset(KEY, mapping={"s": seconds, "us": micros})
 
 
 @pytest.fixture
-def clock(redis_url) -> Iterator[StoreClock]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield StoreClock(client)
+def clock(redis_client) -> StoreClock:
+    return StoreClock(redis_client)
 
 
 @pytest.fixture
@@ -41,17 +74,18 @@ def state(opened) -> RedisState:
     return opened()
 
 
+@pytest.fixture(autouse=True)
+def logged(caplog) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
 def reserve(state: RedisState, key: str = "p:1") -> None:
     now_s = state.changes(SCOPE, NEVER).now_s
     state.write(SCOPE, [put(key, b"promise", now_s + TTL_S)])
 
 
 class TestBack:
-    @pytest.fixture(autouse=True)
-    def logged(self, caplog) -> pytest.LogCaptureFixture:
-        caplog.set_level(logging.WARNING)
-        return caplog
-
     def test_a_dead_holder_delays_others_by_one_lease(self, state, clock):
         acquire(state)
         clock.jump_s(-HOUR_S)
@@ -118,11 +152,6 @@ class TestBack:
 
 
 class TestForward:
-    @pytest.fixture(autouse=True)
-    def logged(self, caplog) -> pytest.LogCaptureFixture:
-        caplog.set_level(logging.WARNING)
-        return caplog
-
     @pytest.mark.parametrize("first", ["changes", "write", "acquire", "watch"])
     def test_records_expire_as_if_the_clock_had_not_jumped(self, state, clock, first):
         reserve(state)
@@ -221,11 +250,10 @@ class TestForward:
         assert logged.messages == []
 
 
-def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(state, clock, redis_url):
+def test_versions_grow_though_the_clock_went_back_and_the_last_is_lost(state, clock, redis_client):
     before = state.write(SCOPE, [put("a")]).version
     clock.jump_s(-HOUR_S)
-    with redis.Redis.from_url(redis_url) as client:
-        client.delete(f"{state._base(SCOPE)}meta")
+    redis_client.delete(f"{state._base(SCOPE)}meta")
     known = state.changes(SCOPE, NEVER)
     assert known.version > before
     assert not state.changes(SCOPE, seen(known)).reset

@@ -1,12 +1,9 @@
 """Keys that are deleted or evicted: a scope that lost one begins a new epoch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-import redis
 
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.errors import StaleFencingToken
@@ -26,13 +23,12 @@ def state(redis_engine) -> RedisState:
 
 
 @pytest.fixture
-def lose(redis_url) -> Iterator[Callable[..., None]]:
-    with redis.Redis.from_url(redis_url) as client:
+def lose(redis_client) -> Callable[..., None]:
+    def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
+        keys = [f"{state._base(scope)}{name}" for name in names]
+        assert redis_client.delete(*keys) == len(names)
 
-        def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
-            assert client.delete(*(f"{state._base(scope)}{name}" for name in names)) == len(names)
-
-        yield lose
+    return lose
 
 
 CALLS: dict[str, Callable[[RedisState], object]] = {
@@ -104,13 +100,12 @@ def test_the_index_of_a_large_scope_is_rebuilt(state, lose):
     assert values(state.changes(SCOPE, NEVER)) == {f"k{n}": b"%d" % n for n in range(5_000)}
 
 
-def test_lost_records_leave_nothing_behind(state, lose, redis_url):
+def test_lost_records_leave_nothing_behind(state, lose, redis_client):
     state.write(SCOPE, [put(f"k{n}", b"", 2e9) for n in range(10)])
     lose(state, "records")
     state.write(SCOPE, [put("a")])
-    with redis.Redis.from_url(redis_url) as client:
-        assert client.zrange(f"{state._base(SCOPE)}changed", 0, -1) == [b"", b"a"]
-        assert not client.exists(f"{state._base(SCOPE)}expiry")
+    assert redis_client.zrange(f"{state._base(SCOPE)}changed", 0, -1) == [b"", b"a"]
+    assert not redis_client.exists(f"{state._base(SCOPE)}expiry")
 
 
 def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state):
@@ -121,18 +116,17 @@ def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state):
     assert (after.reset, values(after)) == (False, {"a": None})
 
 
-def test_a_scope_of_the_release_before_has_lost_nothing(state, redis_url):
+def test_a_scope_of_the_release_before_has_lost_nothing(state, lose, redis_client):
     """It had no marks yet; with the first write it gets them."""
     state.write(SCOPE, [put("a")])
     known = state.changes(SCOPE, NEVER)
-    with redis.Redis.from_url(redis_url) as client:
-        client.hdel(f"{state._base(SCOPE)}meta", "marked")
-        client.hdel(f"{state._base(SCOPE)}records", "")
-        client.zrem(f"{state._base(SCOPE)}changed", "")
-        assert not state.changes(SCOPE, seen(known)).reset
-        state.write(SCOPE, [put("b")])
-        assert values(state.changes(SCOPE, seen(known))) == {"b": b""}
-        client.delete(f"{state._base(SCOPE)}changed")
+    redis_client.hdel(f"{state._base(SCOPE)}meta", "marked")
+    redis_client.hdel(f"{state._base(SCOPE)}records", "")
+    redis_client.zrem(f"{state._base(SCOPE)}changed", "")
+    assert not state.changes(SCOPE, seen(known)).reset
+    state.write(SCOPE, [put("b")])
+    assert values(state.changes(SCOPE, seen(known))) == {"b": b""}
+    lose(state, "changed")
     assert state.changes(SCOPE, seen(known)).reset
 
 

@@ -1,7 +1,5 @@
 """A Redis that does not answer: all callers fail soon, also those that queue behind others."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -12,7 +10,7 @@ from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import RedisNode
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import Put, Seen, Transaction
-from tests.support.handlers import eventually
+from tests.support.patience import eventually
 from tests.support.proxy import Proxy
 from tests.support.threads import Threads
 
@@ -28,11 +26,9 @@ def proxy(redis_server, redis_url) -> Any:
 
 
 @pytest.fixture
-def state(proxy, redis_url, redis_server) -> Any:
+def state(proxy, redis_url, redis_server, connect) -> RedisState:
     url = redis_url.replace(f":{redis_server.port}", f":{proxy.port}")
-    state = RedisState(url, hold_timeout_s=60.0, socket_timeout_s=1.0, retry_for_s=1.0)
-    yield state
-    state.close()
+    return connect(url, socket_timeout_s=1.0, retry_for_s=1.0)
 
 
 @pytest.fixture
@@ -80,7 +76,9 @@ def test_a_call_that_failed_has_no_effect_later(proxy, state):
     assert [each.key for each in entries] == ["a"]
 
 
-def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(proxy, state, redis_url):
+def test_a_lock_that_was_asked_for_in_an_outage_is_free_afterwards(
+    proxy, state, redis_url, connect
+):
     """The server executes after the outage what was sent before, for a waiter that has given up."""
     state.write(SCOPE, NOTHING)
     with proxy.stalled("to_client"), Threads(CALLERS) as pool:
@@ -88,9 +86,7 @@ def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(proxy, st
             pool.submit(state.acquire, SCOPE, timeout_s=60.0, seen=Seen()) for _ in range(CALLERS)
         ]
         assert all(isinstance(each.exception(), StateUnavailable) for each in results)
-    other = RedisState(redis_url, hold_timeout_s=60.0)
-    assert other.acquire(SCOPE, timeout_s=30.0, seen=Seen()).token
-    other.close()
+    assert connect(redis_url).acquire(SCOPE, timeout_s=30.0, seen=Seen()).token
 
 
 def test_a_closed_state_stops_asking(proxy, state, monkeypatch):

@@ -1,7 +1,5 @@
 """Several Redis servers: replicas that must have a write, sentinels, a cluster; and TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ from scheduler_worker.decision_log import LogRecord
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import ABSENT
 from tests.support.certificates import Authority
-from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import (
     LOOPBACK,
@@ -89,10 +87,8 @@ def second(started, tmp_path, master, replica) -> Any:
 
 class TestReplicas:
     @pytest.fixture
-    def state(self, master) -> Iterator[RedisState]:
-        state = RedisState(master.url, hold_timeout_s=NEVER_S, wait_replicas=1)
-        yield state
-        state.close()
+    def state(self, master, connect) -> RedisState:
+        return connect(master.url, wait_replicas=1)
 
     def test_a_write_that_returned_is_on_the_replica(self, state, replica):
         assert state.commit(acquire(state), [put("a", b"1")]).applied == (True,)
@@ -303,12 +299,8 @@ def cluster(redis_server, tmp_path_factory) -> Iterator[Cluster]:
 
 class TestCluster:
     @pytest.fixture
-    def state(self, cluster) -> Iterator[RedisState]:
-        state = RedisState(
-            cluster.url, prefix=uuid.uuid4().hex, hold_timeout_s=NEVER_S, retry_for_s=LONG_S
-        )
-        yield state
-        state.close()
+    def state(self, cluster, connect) -> RedisState:
+        return connect(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=LONG_S)
 
     def test_clusters_spread_over_the_servers(self, cluster, state):
         for n in range(20):

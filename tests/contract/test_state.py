@@ -1,7 +1,5 @@
 """The contract of every engine of the shared state (``docs/state.md``)."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Records that earlier releases wrote are read, and the same is decided on them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

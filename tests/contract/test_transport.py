@@ -1,7 +1,5 @@
 """The contract of a bus, tested with ``local:`` and with a real RabbitMQ."""
 
-from __future__ import annotations
-
 import json
 import queue
 import threading
@@ -9,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from oslo_config import cfg
 
+from scheduler_worker import conf
 from scheduler_worker.errors import (
     BusUnavailable,
     CallTimeout,
@@ -91,9 +89,7 @@ def test_the_context_arrives_without_its_secrets(serve, client):
 
 def test_a_cast_to_another_exchange(bus, url, topic):
     got: queue.SimpleQueue[int] = queue.SimpleQueue()
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=url, exchange="other") as elsewhere:
+    with Bus(conf.load(), url=url, exchange="other") as elsewhere:
         endpoint = Endpoint("ours", "1.3", {"note": lambda _context, number: got.put(number)})
         server = elsewhere.server(topic, "one", [endpoint], translate=to_wire)
         server.start()
@@ -309,9 +305,7 @@ def test_builtin_errors_of_other_servers_are_remote_failures(rabbit_url, topic):
     def fail(_context: object) -> None:
         raise ValueError("plain")
 
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=rabbit_url) as bus:
+    with Bus(conf.load(), url=rabbit_url) as bus:
         theirs = ForeignServer(bus, topic, "theirs", [Endpoint(None, "1.0", {"fail": fail})])
         theirs.start()
         failure = failure_of(bus.client(topic, timeout_s=SOON_S), "fail")
@@ -339,16 +333,12 @@ def test_an_oslo_messaging_client_is_served(bus, serve, topic):
     ],
 )
 def test_a_cast_that_can_never_succeed_is_told_from_a_broker_that_is_away(rabbit_url, target, why):
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=rabbit_url) as bus, pytest.raises(Undeliverable, match=why):
+    with Bus(conf.load(), url=rabbit_url) as bus, pytest.raises(Undeliverable, match=why):
         bus.cast(method="m", arguments={}, **target)
 
 
 def test_a_broker_that_refuses_us_is_reported(rabbit_url):
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=rabbit_url.replace("guest:guest", "guest:wrong")) as bus:
+    with Bus(conf.load(), url=rabbit_url.replace("guest:guest", "guest:wrong")) as bus:
         with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
             bus.client("t").call("m", {})
         server = bus.server("t", "one", [], translate=to_wire)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from scheduler_worker.model.aggregates import Aggregate
-from tests.support.examples import install, registered_in
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
+from tests.support.packages import install, registered_in
 
 WINDOW = "2026-03-01T22:00/2026-03-02T02:00"
 START_S = 1772402400.0

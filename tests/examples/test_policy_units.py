@@ -18,8 +18,8 @@ from scheduler_worker import api_process
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.service.policies.policy_rules import check_policy
-from tests.support.examples import install, registered_in
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.packages import install, registered_in
 from tests.support.pages import Shell, section
 from tests.support.services import host
 from tests.support.units import made

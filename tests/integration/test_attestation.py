@@ -1,7 +1,5 @@
 """The attestation client against a server with TLS, and the worker that believes it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """A whole worker that balances: agents, or a Nova, move VMs and switch hosts as they are asked."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator

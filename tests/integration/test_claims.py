@@ -1,7 +1,5 @@
 """Two workers, RabbitMQ, Redis and a real Placement: who is answered has a claim, and only he."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Every component of every process: starts and stops in any order, and no thread that is left."""
 
-from __future__ import annotations
-
 import logging
 import operator
 import threading

@@ -1,7 +1,5 @@
 """scheduler-workerctl with a real RabbitMQ, a real Redis and two workers, through all commands."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

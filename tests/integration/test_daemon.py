@@ -19,8 +19,7 @@ from tests.support.amqp import Operator, message
 from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.services import host
-from tests.support.systemd import NotifySocket
-from tests.support.workers import WorkerProcess, connected, run_worker, write_config
+from tests.support.workers import NotifySocket, WorkerProcess, connected, run_worker, write_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
 

@@ -1,7 +1,5 @@
 """``scheduler-workerctl doctor`` on real servers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import uuid

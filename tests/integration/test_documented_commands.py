@@ -1,7 +1,5 @@
 """The commands of the first pages run as they are printed, and print what the pages say."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A dry run beside a scheduler that serves: an oslo.messaging server in nova-scheduler's place."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

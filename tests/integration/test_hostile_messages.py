@@ -1,7 +1,5 @@
 """Hostile messages on a real RabbitMQ: none ends or stalls a server, or costs it its connection."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

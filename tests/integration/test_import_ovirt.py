@@ -1,7 +1,5 @@
 """``policy import-ovirt`` from an engine's answers, over HTTP and TLS, and from our own API."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Log-ins to the REST API by tokens of a Keystone, which keystonemiddleware asks over HTTP."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import contextmanager
 from datetime import timedelta

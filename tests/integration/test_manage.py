@@ -1,7 +1,5 @@
 """scheduler-worker-manage: the tables and policies of a SQLite store, as its manual has them."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Nova's databases as a source of hosts, on MariaDB and PostgreSQL."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import delete, make_url
 

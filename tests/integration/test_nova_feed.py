@@ -1,7 +1,5 @@
 """Workers that read Nova's databases: hosts come and follow, also when a worker or a cell fails."""
 
-from __future__ import annotations
-
 import signal
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Migrations by Nova: the target against a Nova and a Keystone on the loopback."""
 
-from __future__ import annotations
-
 import sys
 import time
 import uuid

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import needing_servers
-from tests.support.archives import ROOT, build, checkout
+from tests.support.packages import ROOT, build, checkout
 from tests.support.patience import PROCESS_S
 from tests.support.servers import program
-from tests.support.systemd import NotifySocket
-from tests.support.workers import write_config
+from tests.support.workers import NotifySocket, write_config
 
 UNIT = "scheduler-worker@.service"
 API_UNIT = "scheduler-worker-api.service"

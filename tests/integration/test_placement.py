@@ -1,7 +1,5 @@
 """The port ``Allocations`` on a real Placement, and the model of it, which says the same."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

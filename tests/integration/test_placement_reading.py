@@ -1,7 +1,5 @@
 """Providers read from a real Placement, and what hosts take then."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

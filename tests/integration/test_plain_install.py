@@ -1,7 +1,5 @@
 """The wheel with what it requires and without its extras: every program and command starts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -25,10 +23,9 @@ from scheduler_worker.operations.policies import create_policy, remove_policy
 from scheduler_worker.operations.simulations import begin_rehearsal
 from scheduler_worker.operations.units import list_units
 from tests.support import commands
-from tests.support.archives import ROOT, build, checkout
 from tests.support.edges import AnyOperation, right
 from tests.support.engine import PASSWORD, USER, running_engine
-from tests.support.examples import registered_in
+from tests.support.packages import ROOT, build, checkout, registered_in
 from tests.support.patience import PROCESS_S, eventually
 from tests.support.servers import free_port
 from tests.support.services import host

@@ -6,7 +6,8 @@ from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.serving.queue_delay import QueueDelay, Throughput
 from tests.support.amqp import Stage
 from tests.support.foreign import ForeignServer
-from tests.support.handlers import SOON_S, eventually, in_thread
+from tests.support.handlers import in_thread
+from tests.support.patience import SOON_S, eventually
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Simulations over REST, each in a real process, of an API with a worker inside."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

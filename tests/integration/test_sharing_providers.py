@@ -2,8 +2,6 @@
 candidates, and what we claim it accepts.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Clients that send a byte now and then, without logging in: they cost others nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools

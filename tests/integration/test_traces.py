@@ -1,7 +1,5 @@
 """Traces of a real worker behind RabbitMQ, as a receiver of OTLP over HTTP gets them."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from typing import Any

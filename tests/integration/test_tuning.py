@@ -1,7 +1,5 @@
 """A whole worker that tunes: the stock policies, a file of clusters, and a host's agent."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real control plane, served in turn by nova-scheduler and by our worker."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clients of the compute API that all boot at once, and what became of their servers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self

@@ -4,8 +4,6 @@
 and claim; ``after:3``: after it, which is between claim and answer.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

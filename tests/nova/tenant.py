@@ -1,7 +1,5 @@
 """Someone who has servers in the cloud, and compares the books after each step."""
 
-from __future__ import annotations
-
 from nova_cloud.books import Books
 from nova_cloud.client import Server
 from nova_cloud.cloud import Cloud

@@ -1,7 +1,5 @@
 """What has changed a moment ago counts: with the next request, whoever schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

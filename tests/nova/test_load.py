@@ -1,7 +1,5 @@
 """Two workers and sixteen clients: 64 boots at once into a cloud that has room for 48."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

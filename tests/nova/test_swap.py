@@ -1,7 +1,5 @@
 """One scheduler takes the other's place, and gives it back, while clients boot all the time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The tutorial, word for word: its commands run in order, and print what it says."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 

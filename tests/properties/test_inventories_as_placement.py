@@ -1,7 +1,5 @@
 """Capacity by inventories against a small model of Placement, for any hosts and requests."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For any hosts and requests: nothing is taken twice, and giving back is exact."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

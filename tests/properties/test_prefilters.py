@@ -1,7 +1,5 @@
 """Properties of the request filters and of matching, for any hosts and requests."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

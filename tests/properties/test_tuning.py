@@ -230,23 +230,6 @@ def test_no_output_overshoots_its_target_or_moves_away_from_it(
     assert min(out, target) <= value <= max(out, target)
 
 
-@given(finite, finite, st.lists(st.floats(0.1, 50), min_size=1, max_size=6), st.booleans())
-def test_results_do_not_depend_on_how_often_a_policy_is_evaluated(out, target, steps, linear):
-    name = "linear, change: 5" if linear else "exponential, factor: 2"
-    program = load(rule("target: x.t", f"function: {{name: {name}, time: 10}}"))
-
-    def reached(moments):
-        value, state = out, EvaluatorState({VM1: 0.0})
-        for now_s in moments:
-            cycle = cycle_of(program, one_vm(x={"out": value, "t": target}), state, now_s)
-            value = outputs(cycle).get("vm1", {"x.out": value})["x.out"]
-            state = cycle.state
-        return value
-
-    moments = np.cumsum(steps).tolist()
-    assert reached(moments) == pytest.approx(reached(moments[-1:]), rel=1e-9, abs=1e-6)
-
-
 @given(finite, finite)
 def test_a_dry_run_that_is_long_enough_reaches_the_target(out, target):
     program = load(rule("target: x.t", "function: {name: linear, change: 1000, time: 1}"))

@@ -1,7 +1,5 @@
 """``python -m tests.simulation 42`` runs a seed and prints its history; without one, runs many."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """Invariants of reservations, checked on what the store was seen to do."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar

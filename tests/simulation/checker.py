@@ -4,8 +4,6 @@ It tracks locks in :class:`Locks`, reservations in :class:`Books` and messages i
 independently of the workers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """``pytest tests/simulation --seed 42`` runs one seed and prints its history when it fails."""
 
-from __future__ import annotations
-
 import pytest
 
 FRESH = 150

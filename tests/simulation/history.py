@@ -1,7 +1,5 @@
 """The events of a run in their order, for the checker and for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Invariants of the clusters' locks and queues."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from scheduler_worker.ports import LockGrant, Written

@@ -4,8 +4,6 @@ A thread runs until it blocks; then the next due thread runs. A seeded random so
 durations, so a seed determines the interleaving, and the same seed gives the same run.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random

@@ -4,8 +4,6 @@ A plan is made from a seed. Dropping deeds from it leaves a valid plan, which is
 is shrunk.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -266,7 +264,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The kinds of faults in it."""
         return {type(each) for each in self.deeds if not isinstance(each, CALM)}
 
-    def only(self, deeds: Sequence[Deed]) -> Plan:
+    def only(self, deeds: Sequence[Deed]) -> "Plan":
         return msgspec.structs.replace(self, deeds=tuple(deeds))
 
 

@@ -1,7 +1,5 @@
 """Invariants of messages: sent, done, acknowledged and answered."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 from tests.simulation import plan as plans

@@ -4,8 +4,6 @@ For the time of a run, the functions of some modules get other code: their sourc
 every statement. They stay the same objects, so references to them stay valid.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Many seeds, one after the other or in several processes; and the story of one that failed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A failing plan with as few deeds as still fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """One run: executes a plan and records its history."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """The clients of the workers: tenants that request instances, and the hosts that run them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -225,7 +223,7 @@ class Failure(str):
 class Tenant:
     """Wants hosts for some instances, and does something with them."""
 
-    def __init__(self, client: Client, hosts: Hosts, machine: Machine, deed: Ask) -> None:
+    def __init__(self, client: Client, hosts: "Hosts", machine: Machine, deed: Ask) -> None:
         self._client = client
         self._hosts = hosts
         self._racks = hosts.racks

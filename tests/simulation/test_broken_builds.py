@@ -3,8 +3,6 @@
 ``docs/testing.md`` names the break that it does not notice, and why that one does no harm.
 """
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator

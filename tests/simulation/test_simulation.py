@@ -1,7 +1,5 @@
 """Thousands of runs with faults of all kinds, in which the guarantees hold."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

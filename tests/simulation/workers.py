@@ -1,7 +1,5 @@
 """A worker: all of its real code above the ports, between this store and this broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The programs on hosts that workers cast to, as tests run them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

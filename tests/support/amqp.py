@@ -1,7 +1,5 @@
 """An operator's AMQP connection, raw messages, and servers and clients on a topic of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A balancer for tests: hosts with VMs, a target that notes what it is asked, agents that obey."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

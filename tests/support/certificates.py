@@ -1,7 +1,5 @@
 """Certificates for tests, made by openssl; they last two days."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A clock that stands still until a test moves it."""
 
-from __future__ import annotations
-
 
 class ManualClock:
     """Both of its times move together, by hand."""

@@ -7,8 +7,6 @@ programs read it by default. ``{root}`` is the checkout, ``{engine}``
 the API of an oVirt engine, whose password is in the file ``password``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from scheduler_worker.cli.program import CommandProgram

@@ -1,7 +1,5 @@
 """A cloud to look at in the console, and a browser that reports whatever goes wrong in a page."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +24,7 @@ from scheduler_worker.service.inventory.inventory import Inventory
 from tests.support.patience import SOON_S
 from tests.support.servers import program
 from tests.support.services import host
-from tests.support.web import PASSWORD as PASSWORD
-from tests.support.web import users_file
+from tests.support.web import PASSWORD, users_file
 from tests.support.workers import load_config
 
 SIZE: Any = {"width": 1280, "height": 900}

@@ -1,7 +1,5 @@
 """Private PostgreSQL and MariaDB servers on free loopback ports, run by an unprivileged user."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

@@ -1,7 +1,5 @@
 """Records of the decisions of a small world."""
 
-from __future__ import annotations
-
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.observer import Observer

@@ -1,7 +1,5 @@
 """An administrator's desk: commands on a policy store."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every edge over one world: RPC, the client, REST and the command line, without a server."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

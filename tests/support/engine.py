@@ -1,7 +1,5 @@
 """A server that answers as an oVirt engine whose answers are files, over HTTP or TLS."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import parse_qs

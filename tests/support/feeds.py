@@ -1,7 +1,5 @@
 """A source of hosts in memory, and a feeder on it whose parts are read in the caller's thread."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future

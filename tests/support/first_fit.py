@@ -1,7 +1,5 @@
 """A worker that places first-fit, and hosts and arrivals for replays against it."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

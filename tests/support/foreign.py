@@ -1,7 +1,5 @@
 """oslo.messaging's own server, as nova-scheduler and other services of Nova have one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Handlers and observers that signal a test what happens."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import Counter
@@ -13,8 +11,7 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
-from tests.support.patience import SOON_S as SOON_S
-from tests.support.patience import eventually as eventually
+from tests.support.patience import SOON_S
 
 
 class Gate:

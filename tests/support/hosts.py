@@ -1,7 +1,5 @@
 """Hosts and requests in one line each, for tests of scheduling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls that a test interrupts: another worker acts just then, one dies, or the store fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

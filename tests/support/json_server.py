@@ -1,7 +1,5 @@
 """An HTTP server on the loopback whose answers a fake service makes, as documents or as texts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import ssl

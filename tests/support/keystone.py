@@ -1,7 +1,5 @@
 """A Keystone on the loopback: it logs a service in, and says what it knows of tokens (API v3)."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta

@@ -5,8 +5,6 @@ https://docs.openstack.org/api-ref/compute/ (servers-actions, os-migrations, ser
 in microversion 2.65.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """The cases of ``tests/cases/nova``, run by the code of ``tools/conformance``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from conformance import nova, reading, registry

@@ -4,8 +4,6 @@ The columns, their types and indexes are those of Nova 34's tables that ``docs/n
 names; columns that nothing reads are left out.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable

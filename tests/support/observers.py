@@ -1,7 +1,5 @@
 """Observers that remember what they were told."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, ClassVar
 

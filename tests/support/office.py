@@ -1,7 +1,5 @@
 """An administration of policies, its store, and a world in which the policies are in force."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

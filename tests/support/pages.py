@@ -1,7 +1,5 @@
 """The commands that pages of the documentation print, run in a shell as they stand there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import uuid

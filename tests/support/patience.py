@@ -5,8 +5,6 @@ No test passes or fails by speed. :data:`SOON_S` is the timeout for events that 
 put further away. Where a real timeout is part of a test, it is :func:`growing`.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A real Placement on the loopback, in an environment of its own, on a database of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid

@@ -1,7 +1,5 @@
 """A Placement in memory, and hosts that are read there."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -204,15 +202,17 @@ class Reading:
         for name in names:
             self.world.report(host(name, **figures))
         self.is_leader = is_leader
-        self.feed = ProviderFeed(
+        self.feed = self._feed(
             self.placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
             settings=settings or ProviderSettings(),
             is_leader=lambda: self.is_leader,
             observer=observer,
         )
+
+    def _feed(self, placement: FakePlacement, **options: Any) -> ProviderFeed:
+        world = self.world
+        update_hosts = world.inventory.update_hosts
+        return ProviderFeed(placement, world.fleet, update_hosts, world.clock, **options)
 
     def run(self, after_s: float = 0.0) -> None:
         self.world.clock.advance(after_s)
@@ -223,14 +223,7 @@ class Reading:
         placement = copy.copy(self.placement)
         if answer is not None:
             vars(placement)["uses"] = lambda _: answer
-        return ProviderFeed(
-            placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
-            settings=ProviderSettings(),
-            is_leader=lambda: False,
-        )
+        return self._feed(placement, settings=ProviderSettings(), is_leader=lambda: False)
 
     def run_for(self, seconds: float) -> None:
         for _ in range(int(seconds / 2)):

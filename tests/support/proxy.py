@@ -1,7 +1,5 @@
 """A TCP proxy that a test can stall, cut and close, as networks do."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

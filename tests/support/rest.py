@@ -1,7 +1,5 @@
 """The REST API over an administration in memory, with units that have oVirt's ids."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 

@@ -1,7 +1,5 @@
 """What tests of the REST API send in oVirt's form, and how they read the answers."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 from scheduler_worker.api.presentation import cluster_id

@@ -1,7 +1,5 @@
 """Recorded messages and objects of Nova, and refusals of what cannot be decoded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Directories with files of external units, and sandboxes for them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -5,8 +5,6 @@ can stop it (``tools/dev-services`` does). Only processes that were started here
 each by its pid.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

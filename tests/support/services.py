@@ -1,7 +1,5 @@
 """A small world: the use cases on the memory engine, under a clock that a test moves."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from typing import Any, TypeVar
@@ -111,7 +109,7 @@ class World:
         self.tuning_files = FakePolicySource()
         self.services = self._services()
 
-    def beside(self) -> World:
+    def beside(self) -> "World":
         return World(
             state=self.state,
             clock=self.clock,

@@ -1,7 +1,5 @@
 """Threads that a failed test does not wait for, and that pytest does not wait for in the end."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

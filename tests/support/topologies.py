@@ -1,7 +1,5 @@
 """NUMA cells and PCI devices in one line each, for tests of scheduling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

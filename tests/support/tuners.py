@@ -1,7 +1,5 @@
 """A tuner for tests: policies in memory, and simulated agents that set what they are sent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError

@@ -1,7 +1,5 @@
 """Short ways to write tuning policies and run cycles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

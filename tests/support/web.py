@@ -1,7 +1,5 @@
 """Requests to HTTP servers on the loopback, and the users of an API."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import http.client

@@ -1,11 +1,10 @@
 """Worker processes for tests: real ones, with a file for their log."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -113,7 +112,7 @@ class WorkerProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.05)
 
-    def ready(self) -> WorkerProcess:
+    def ready(self) -> "WorkerProcess":
         """Until it consumes; one that does not is ended."""
         try:
             self.await_log("Serving topic")
@@ -146,7 +145,7 @@ class WorkerProcess:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def __enter__(self) -> WorkerProcess:
+    def __enter__(self) -> "WorkerProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -214,3 +213,32 @@ def place_all(
     with Threads(16) as pool:
         list(pool.map(ask, range(count)))
     return answers
+
+
+class NotifySocket:
+    """A service manager's end of ``$NOTIFY_SOCKET``, to which workers send notifications."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def next(self, timeout_s: float = PROCESS_S) -> str | None:
+        """The next notification; None when none arrives in time."""
+        self._socket.settimeout(timeout_s)
+        try:
+            return self._socket.recv(4096).decode()
+        except TimeoutError:
+            return None
+
+    def until(self, text: str, timeout_s: float = PROCESS_S) -> str:
+        """The first notification that contains the text; earlier ones are skipped."""
+        ends_s = time.monotonic() + timeout_s
+        while (left_s := ends_s - time.monotonic()) > 0:
+            message = self.next(left_s)
+            if message is not None and text in message:
+                return message
+        raise AssertionError(f"there was no notification {text!r}")

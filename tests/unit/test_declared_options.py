@@ -1,7 +1,5 @@
 """Annotated fields become options, and values of options become structs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal

@@ -4,8 +4,6 @@ Every library named here is capped in setup.cfg at the major version that was te
 is raised, these tests say what to look at: the name of the internal, and the module that uses it.
 """
 
-from __future__ import annotations
-
 import inspect
 from configparser import ConfigParser
 from importlib.metadata import version

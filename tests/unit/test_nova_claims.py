@@ -1,7 +1,5 @@
 """``[nova_claims]``: what it turns on, and what it needs of ``[placement]``."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker import conf as configuration

@@ -1,7 +1,5 @@
 """Waiters: coroutines that wait without a thread."""
 
-from __future__ import annotations
-
 import threading
 
 from scheduler_worker.waiters import Waiter, complete

@@ -1,7 +1,5 @@
 """Clients that ask for destinations as conductors do: with oslo.messaging and Nova's primitives."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
@@ -85,7 +83,7 @@ class Conductors:
     def close(self) -> None:
         self._transport.cleanup()
 
-    def _keep_asking(self, load: _Load) -> None:
+    def _keep_asking(self, load: "_Load") -> None:
         is_first = True
         while not load.ended.is_set():
             since_s = time.perf_counter()

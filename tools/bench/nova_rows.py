@@ -1,7 +1,5 @@
 """Hosts as rows of Nova's and Placement's databases: as many as one likes, without computes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

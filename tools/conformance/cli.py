@@ -1,7 +1,5 @@
 """The command line of the conformance runner."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Compares NUMA cells (CPUs, memory, pages) and PCI devices of a host after a request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

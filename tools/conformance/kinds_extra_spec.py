@@ -1,7 +1,5 @@
 """The grammar of extra-spec requirements: a value, a requirement, whether it is met."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded results of one filter for one host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grammar of JsonFilter: a query, a host's attributes, whether the host passes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

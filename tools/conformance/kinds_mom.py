@@ -1,7 +1,5 @@
 """Runs recorded from MOM, the Memory Overcommitment Manager, repeated with our stock policies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How raw weights are spread over 0 to 1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

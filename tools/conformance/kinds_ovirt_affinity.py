@@ -1,7 +1,5 @@
 """Filters and weights for affinity groups."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from typing import Any

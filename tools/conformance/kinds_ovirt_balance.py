@@ -1,7 +1,5 @@
 """Migrations that oVirt's balances propose, and hosts between which they move VMs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

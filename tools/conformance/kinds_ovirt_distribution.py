@@ -1,7 +1,5 @@
 """Scores of the weights that spread or pack VMs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether memory holds a VM, physically and as overcommitted; and whether a host swaps too much."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

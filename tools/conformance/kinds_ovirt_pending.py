@@ -1,7 +1,5 @@
 """Pending resources: our claims, taken from the hosts' columns and given back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lists of units and of locked policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

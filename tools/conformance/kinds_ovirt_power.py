@@ -1,7 +1,5 @@
 """Empty hosts that oVirt's power saving switches on and off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

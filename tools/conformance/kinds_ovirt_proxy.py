@@ -4,8 +4,6 @@ The worker has no proxy: a policy names each class as a unit, and the pipeline c
 only here the answers of several classes are put together as the proxy did.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +73,7 @@ def _sorted(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _proxy() -> Iterator[_Proxy]:
+def _proxy() -> "Iterator[_Proxy]":
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         directory.chmod(0o755)

@@ -5,8 +5,6 @@ case needs and none before it has made, such as the policy that its path names, 
 case that comes for the second time begins a new session.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

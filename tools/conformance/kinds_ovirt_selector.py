@@ -1,7 +1,5 @@
 """Totals of hosts, from the scores of weights and their factors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

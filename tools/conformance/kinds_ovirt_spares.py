@@ -1,7 +1,5 @@
 """Hosts that keep room for the management VM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Single units: maintenance, preferred hosts, huge pages, clocks, cores, topology, NUMA."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The filter and the weight for hosts with newer operating systems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

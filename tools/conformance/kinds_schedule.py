@@ -1,7 +1,5 @@
 """Whole requests: the chosen hosts, their alternates, and the hosts' use afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tuning language: a policy, statistics over some cycles, and the expected outputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

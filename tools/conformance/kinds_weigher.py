@@ -1,7 +1,5 @@
 """The weights of hosts that passed, and the resulting order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Converts Nova's recorded objects to ours, and builds pipelines as the worker does."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

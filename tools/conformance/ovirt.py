@@ -1,7 +1,5 @@
 """Hosts, requests and units of oVirt's cases, as ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any

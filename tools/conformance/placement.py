@@ -5,8 +5,6 @@ results, which are applied where they had their effect: units reject a host with
 a host whose claim is refused is passed over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Cases out of files: JSON values one after the other, or lists of them; gzip is seen through."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The kinds of cases: every module of this package whose name begins with ``kinds_``."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator

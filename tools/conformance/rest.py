@@ -1,7 +1,5 @@
 """The REST API in this process: the installed units over a policy store and a state of its own."""
 
-from __future__ import annotations
-
 import base64
 import secrets
 import tempfile
@@ -67,7 +65,7 @@ class Rest:
         self._store.close()
         self._folder.cleanup()
 
-    def __enter__(self) -> Rest:
+    def __enter__(self) -> "Rest":
         return self
 
     def __exit__(self, *_: Any) -> None:

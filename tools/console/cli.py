@@ -1,7 +1,5 @@
 """The command line of the demo cloud."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The demo cloud: the example fleet as three clusters, and its requests again and again."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import threading

@@ -4,8 +4,6 @@ A struct is a msgspec struct, a NamedTuple or a dataclass. Its fields are those 
 declares, each a name with the text of its annotation: what it inherits counts for the base alone.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

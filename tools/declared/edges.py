@@ -4,8 +4,6 @@ A resource is a module of the operations with a decorated ``@operation``. An edg
 it nor have the name of an operation, as a name or as a text.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Defaults of options: each is stated once, where the option is declared."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

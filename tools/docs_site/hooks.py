@@ -1,7 +1,5 @@
 """Called by MkDocs (mkdocs.yml): adds generated pages, makes links, weighs pages for the search."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Links of the site: of Markdown files to each other, and of pages to what they name in code."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """Writes the page of every option, from the options themselves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Draws the stream of requests: single instances, server groups, and some that fit no host."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from random import Random

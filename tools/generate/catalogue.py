@@ -4,8 +4,6 @@ The sizes and shares of flavors are published (``distributions.json``); disks, i
 are chosen as vendors sell them. Data only, nothing random.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from generate.figures import Figures

@@ -1,7 +1,5 @@
 """The command line of the generator."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Published figures, and how to draw from them. No hosts and no requests in here."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Writes the files; the same content gives the same bytes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable

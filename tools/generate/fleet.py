@@ -1,7 +1,5 @@
 """Draws hosts and their aggregates. Host reports have the form that ``docs/rpc.md`` describes."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 from typing import Any

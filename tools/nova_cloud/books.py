@@ -6,8 +6,6 @@ uuid, one that was evacuated keeps its old place until that host is back, and on
 or never built has nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 

@@ -20,8 +20,6 @@ Nova and Placement are installed into .venv-nova of the checkout (NOVA_VENV name
 There is no Keystone, and a stub for Glance and Neutron. Each process has a directory with its log.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A client of the compute API and of Placement, as the administrator of the one project."""
 
-from __future__ import annotations
-
 import functools
 import http.client
 import json
@@ -50,7 +48,7 @@ class Server:
     fault: str
 
     @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Server:
+    def read(cls, body: Mapping[str, Any]) -> "Server":
         flavor = body["flavor"]
         swap_gb = -(-(flavor["swap"] or 0) // 1024)
         disk_gb = flavor["disk"] + flavor["ephemeral"] + swap_gb

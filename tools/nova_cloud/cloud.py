@@ -1,7 +1,5 @@
 """The cloud: its servers and services, started in order, as much as possible at once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -79,7 +77,7 @@ class Cloud:
         ]
 
     @classmethod
-    def opened(cls, directory: Path, installation: Installation) -> Cloud:
+    def opened(cls, directory: Path, installation: Installation) -> "Cloud":
         """That which was made in a directory. Raises CloudFailed."""
         fleet = directory / "fleet.json"
         if not fleet.exists():

@@ -4,8 +4,6 @@ The API believes what the caller's headers say, Placement that whoever has the t
 administrator. Nova's own defaults stand wherever they work on one machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The computes of a cloud, and the flavors that fit them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,7 +45,7 @@ class Fleet:
         return [f"cmp{number}" for number in range(1, self.computes + 1)]
 
     @classmethod
-    def load(cls, path: Path) -> Fleet:
+    def load(cls, path: Path) -> "Fleet":
         return cls(**json.loads(path.read_text()))
 
     def save(self, path: Path) -> None:

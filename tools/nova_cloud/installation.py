@@ -1,7 +1,5 @@
 """The virtual environment of Nova and Placement, which is apart from ours."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -53,7 +51,7 @@ class Installation:
         """The path of a program of the environment."""
         return self.venv / "bin" / name
 
-    def ensure(self) -> Installation:
+    def ensure(self) -> "Installation":
         """Install what is missing: a few minutes the first time. Raises NotInstalled.
 
         Of several processes one installs, and the others wait for it.

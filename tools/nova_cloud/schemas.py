@@ -4,8 +4,6 @@ Making them takes Nova's tools minutes, so the result is kept as SQL beside the 
 cell is mapped by templates, which Nova fills in from its own configuration: the SQL names no port.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import zlib

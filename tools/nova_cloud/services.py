@@ -1,7 +1,5 @@
 """The processes of a control plane, each in a directory of its own with its log."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -7,8 +7,6 @@ Nova comes from .venv-nova of the checkout (NOVA_VENV names another place), and 
 be. Ends with 1 if a test fails with our answers, or says why it is not applicable though it is.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

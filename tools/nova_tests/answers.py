@@ -6,8 +6,6 @@ A question has the ``kind`` and what tools/conformance calls a case: ``host`` or
 Nova's can have such content.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence

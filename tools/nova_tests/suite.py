@@ -1,7 +1,5 @@
 """The run of Nova's unit tests, and what to make of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

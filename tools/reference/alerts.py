@@ -1,7 +1,5 @@
 """The alerts, each declared once; ``etc/prometheus/alerts.yaml`` is written from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, NamedTuple
 

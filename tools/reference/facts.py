@@ -5,8 +5,6 @@ colon are fields of the reference; a unit inherits the fields that it does not s
 named as ``[group] name``, or by the name alone where the group is ``[filter_scheduler]``.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The table of the metrics that workers and API processes export."""
 
-from __future__ import annotations
-
 from scheduler_worker.events import EVENTS
 
 

@@ -1,7 +1,5 @@
 """The tables of operations and metrics in the pages about them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import typing

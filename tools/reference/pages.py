@@ -1,7 +1,5 @@
 """The pages, as text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

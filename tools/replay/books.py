@@ -3,8 +3,6 @@
 Sends nothing itself. Not thread-safe: its owner locks it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -21,7 +19,7 @@ class Amounts(NamedTuple):
     memory_mb: float
     disk_gb: float
 
-    def plus(self, other: Amounts, times: int = 1) -> Amounts:
+    def plus(self, other: "Amounts", times: int = 1) -> "Amounts":
         """The sum, or the difference with ``times`` -1."""
         return Amounts(
             self.vcpus + times * other.vcpus,

@@ -1,7 +1,5 @@
 """Charts of how full the hosts are, in block characters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Checks for overbooked hosts, by the books and by the worker's use and reservations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from replay.books import RESOURCES, Amounts, Books

@@ -1,7 +1,5 @@
 """The command line of the replay."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ has ended are deleted before the next arrival is taken. One more thread sends th
 batches and sequentially, so that an older report never overtakes a newer one.
 """
 
-from __future__ import annotations
-
 import heapq
 import threading
 import time
@@ -68,7 +66,7 @@ class Outcome:
     refused: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     first_failure: str = ""
-    latencies_s: array[float] = field(default_factory=lambda: array("d"))
+    latencies_s: "array[float]" = field(default_factory=lambda: array("d"))
     elapsed_s: float = 0.0
     refused_spec: Plain | None = None
     explanation: Plain | None = None

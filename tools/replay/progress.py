@@ -1,7 +1,5 @@
 """Prints progress: a line rewritten in place on a terminal, else a line every few seconds."""
 
-from __future__ import annotations
-
 import time
 from typing import TextIO
 

@@ -1,7 +1,5 @@
 """The summary of a replay, as lines of text and as plain values for JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Budgets of lines: each folder has at most so many, and its budget follows the size down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A line of code has something on it besides blanks, comments and docstrings, so t
 code never costs anything.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """``tools/suite gate`` and ``tools/suite all``: run the lanes, and print what they cost."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -5,8 +5,6 @@ the start of its fixtures to their end. The first test that asks for a shared fi
 server of the session, pays for its start.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

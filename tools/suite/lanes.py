@@ -1,7 +1,5 @@
 """Which parts of the suite run side by side, and what they may cost."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs lanes side by side, the parts of each one after the other, and measures them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Finds options, metrics, commands and make targets that documents name and that do not exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Collects what is wrong with one kind of text, and sums it up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is wrong with sentences: their length, their words, and paths instead of titles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

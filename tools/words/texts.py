@@ -4,8 +4,6 @@ A span of code counts as one word. Blocks of code, tables and
 generated parts are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence

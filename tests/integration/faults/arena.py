@@ -1,7 +1,5 @@
 """Three workers, one RabbitMQ, one Redis and sixteen tenants, to break things between them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

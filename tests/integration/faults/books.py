@@ -1,7 +1,5 @@
 """Audits Redis directly: reads its records, and checks invariants on them."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

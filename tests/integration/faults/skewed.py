@@ -5,8 +5,6 @@
 runs ``scheduler-worker`` with scripts that add the offset of :func:`set_skew` to the server's time.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

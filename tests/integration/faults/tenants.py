@@ -5,8 +5,6 @@ a request until it is answered. It releases an instance, or builds it, so that t
 and deletes it later; sometimes it forgets it.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -13,6 +13,7 @@ from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.operations.callers import Grant
+from scheduler_worker.policy_store import AuditEntry
 from tests.support.interrupted import raising
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, Rest
 from tests.support.rest_bodies import (
@@ -402,6 +403,8 @@ def test_a_unit_that_is_gone_is_still_shown(rest):
     policy = made(rest)
     stored = rest.store.policy(policy)
     document = structs.replace(stored.document, filters=(FilterUse(unit="Gone"),))
-    rest.store._policies[policy] = structs.replace(stored, document=document)
+    gone = structs.replace(stored, document=document)
+    entry = AuditEntry(at_s=1.0, user="anna", action="policy.update", subject=policy)
+    rest.store.replace(gone, expected_version=stored.document.version, audit=entry)
     [found] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/filters"))
     assert found.get("id") == "Gone"

@@ -1,7 +1,5 @@
 """What Nova's migrations mean for the ledger."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import msgspec

@@ -1,7 +1,5 @@
 """URLs of cell mappings that are templates."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.backends.nova.urls import filled

@@ -1,7 +1,5 @@
 """Forms of Placement's answers, and what cannot be read of them."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

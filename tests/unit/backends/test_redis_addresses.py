@@ -1,7 +1,5 @@
 """URLs of the state are parsed and checked before anything is connected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Warnings about a server's settings."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.backends.redis.advice import advice

@@ -1,4 +1,4 @@
-"""Each thread has its own connection to Redis, which returns to the pool with the thread."""
+"""Connections of threads to Redis, and outages, in which one thread asks for all."""
 
 import sys
 import threading
@@ -9,6 +9,7 @@ from redis import exceptions
 from redis.connection import ConnectionPool
 
 from scheduler_worker.backends.redis.nodes import RedisNode, _Connections
+from scheduler_worker.backends.redis.outage import Outages
 
 
 class Pool(ConnectionPool):
@@ -80,3 +81,21 @@ def test_a_connection_that_is_closed_under_a_thread_fails_with_a_redis_error(poo
     node.disconnect()
     with pytest.raises(exceptions.ConnectionError, match="closed"):
         node.command("PING")
+
+
+def test_an_outage_ends_even_if_asking_fails_with_something_unexpected(monkeypatch):
+    asked, ended, reported = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
+
+    def ask():
+        asked.wait()
+        raise TypeError("a fault of the client library")
+
+    server, outages = "the server", Outages(closed=threading.Event())
+    outages.begin(server, exceptions.ConnectionError("refused"), ask)
+    assert outages.defer(server, ended.set)
+    asked.set()
+    ended.wait()
+    outages.check(server)
+    assert not outages.is_on(server)
+    reported.wait()

@@ -1,7 +1,5 @@
 """What becomes of the sandboxes of a file, and what is logged of its failures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +20,7 @@ class FailingSandbox:
 
     plugins = ({"name": "Unit", "kinds": {"filter": ""}},)
     isolation = ()
-    made: list[FailingSandbox]
+    made: "list[FailingSandbox]"
 
     def __init__(self, file: Path, settings: object) -> None:
         self.is_closed = False

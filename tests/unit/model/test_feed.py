@@ -1,7 +1,5 @@
 """Following a table by times of whole seconds, and what a heartbeat says."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

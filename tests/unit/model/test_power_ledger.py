@@ -1,7 +1,5 @@
 """The ledger of power actions: one at a time, done when a report shows it."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.model.cluster_load import PowerAction

@@ -1,7 +1,5 @@
 """Requests as plain data: stored without defaults, read whole, and properties by their names."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Traces: spans of a request and of the parts of its way, in its caller's trace."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

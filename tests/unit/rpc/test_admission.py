@@ -1,7 +1,5 @@
 """Which calls are admitted, and when the delay of the queue is measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """At-least-once delivery, rule by rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """From a message to a handler and back."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

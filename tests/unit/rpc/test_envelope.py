@@ -1,7 +1,5 @@
 """oslo.messaging's wire form, decoded and encoded without it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

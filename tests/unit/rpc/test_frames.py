@@ -1,7 +1,5 @@
 """Our frames are identical to those that py-amqp writes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hostile input: properties, frames and compressed bodies that cannot be decoded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

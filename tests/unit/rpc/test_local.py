@@ -1,7 +1,5 @@
 """The ``local:`` driver; what it shares with RabbitMQ is tested in ``tests/contract``."""
 
-from __future__ import annotations
-
 import gc
 import uuid
 from collections.abc import Iterator
@@ -33,7 +31,7 @@ def name() -> str:
     return f"local://{uuid.uuid4().hex}/"
 
 
-def transport_at(url: str) -> oslo_messaging.RPCTransport:
+def transport_at(url: str) -> "oslo_messaging.RPCTransport":
     conf = cfg.ConfigOpts()
     conf([])
     transport.register_opts(conf)

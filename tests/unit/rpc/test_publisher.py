@@ -1,7 +1,5 @@
 """Outcomes of publishing: confirmed, returned or refused, and over which message."""
 
-from __future__ import annotations
-
 from struct import pack
 
 import pytest

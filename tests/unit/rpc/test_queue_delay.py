@@ -1,7 +1,5 @@
 """The delay of a queue, measured by pings, and the time for a message behind others."""
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, count
 

@@ -1,7 +1,5 @@
 """The server over a scripted connection: what it sends when, and how it reconnects."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging
@@ -34,7 +32,7 @@ class ScriptedConnection:
     """A connection whose broker is the test."""
 
     address = "broker"
-    created: list[ScriptedConnection] = []  # noqa: RUF012 - emptied by the fixture
+    created: "list[ScriptedConnection]" = []  # noqa: RUF012 - emptied by the fixture
 
     def __init__(self, *, on_message: Any, **_others: Any) -> None:
         self.on_message = on_message

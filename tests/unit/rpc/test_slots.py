@@ -1,7 +1,5 @@
 """Slots: how many pieces of work run at a time."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

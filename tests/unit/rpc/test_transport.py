@@ -1,7 +1,5 @@
 """Parts of the bus; servers and clients are tested in ``tests/contract/test_transport.py``."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

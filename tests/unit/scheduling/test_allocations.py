@@ -1,7 +1,5 @@
 """What Placement is asked to allocate for a selection: amounts, providers and mappings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What Placement is asked about a request, and what its answer means."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qsl
 
 import pytest

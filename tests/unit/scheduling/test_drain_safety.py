@@ -1,7 +1,5 @@
 """Whether a VM would have no other host but one, as the policy's filters see it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Capacity that a host's own inventories decide: who passes, what is taken, and why not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Fitting instances to hosts: cells, pages, overcommitment, order, near networks and devices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The NUMA and PCI filters and the PCI weigher on tables of hosts."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

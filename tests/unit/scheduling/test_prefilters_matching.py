@@ -1,7 +1,5 @@
 """The providers of a host that serve a request's groups."""
 
-from __future__ import annotations
-
 from scheduler_worker.model.providers import (
     Inventory,
     ProviderTree,

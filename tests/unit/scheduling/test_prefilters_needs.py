@@ -1,7 +1,5 @@
 """What a request needs, as the request filters derive it from flavor, image and the rest."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError

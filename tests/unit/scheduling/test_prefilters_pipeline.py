@@ -1,7 +1,5 @@
 """Request filters in the pipeline: what is taken from providers, reported, and given back."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.errors import NoValidHost

@@ -1,7 +1,5 @@
 """The hosts that the request filters pass, and the reasons for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

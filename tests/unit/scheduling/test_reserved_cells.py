@@ -1,7 +1,5 @@
 """Reserved NUMA cells and PCI devices: taken one by one, reported, kept, and given back."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """The small world that most tests of use cases begin with."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.services import World

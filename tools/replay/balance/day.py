@@ -1,7 +1,5 @@
 """A day of VMs' demand, arrivals and departures, and failures of hosts, drawn from a seed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

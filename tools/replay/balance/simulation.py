@@ -1,7 +1,5 @@
 """A cluster that lives through a day under one balance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple

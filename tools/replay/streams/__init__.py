@@ -1,7 +1,5 @@
 """Streams to replay, whatever they were read from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

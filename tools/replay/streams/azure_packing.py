@@ -4,8 +4,6 @@ Its sizes are fractions of a machine; here every machine is of one nominal shape
 on several kinds of machines takes its size on the kind that most types run on, if it is there.
 """
 
-from __future__ import annotations
-
 import math
 import sqlite3
 from contextlib import closing

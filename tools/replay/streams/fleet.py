@@ -1,7 +1,5 @@
 """Reads our own form: a directory that ``tools/generate`` wrote."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

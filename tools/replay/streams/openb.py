@@ -4,8 +4,6 @@ A pod stands for an instance, a thousandth of a CPU is rounded up to whole vCPUs
 resources here: a node's are in its ``stats`` (``gpu``, ``gpu_model``), a pod's are ignored.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

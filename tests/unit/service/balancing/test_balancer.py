@@ -1,7 +1,5 @@
 """Balancing of clusters: by one worker at a time, no move twice, despite failures."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Hosts that a power saving policy switches off and on, as agents and reports let it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

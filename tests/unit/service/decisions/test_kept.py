@@ -1,7 +1,5 @@
 """Reading records: filters, pages, several logs at once."""
 
-from __future__ import annotations
-
 import itertools
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """What requests leave becomes records, behind their answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

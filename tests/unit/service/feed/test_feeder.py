@@ -1,7 +1,5 @@
 """The feeder: what it stores and what not, turns, cells that are down, and what requests hear."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

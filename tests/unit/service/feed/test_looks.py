@@ -1,7 +1,5 @@
 """Requests that no host passes: they wait for a look that began after them, and share it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Which providers are read when, and what the shared state knows of hosts afterwards."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trees that are compared with Placement's before a request is answered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What is wrong with workers, and how to fix it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of workers in the shared state, read by this and by other versions."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

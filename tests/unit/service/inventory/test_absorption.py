@@ -1,7 +1,5 @@
 """Reports that list instances before, or after, the host's use includes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Reports of providers that name their consumers: what they do to reservations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

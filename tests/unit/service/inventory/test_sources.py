@@ -1,7 +1,5 @@
 """Reports of several sources: which keep a host alive, and how they are ordered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

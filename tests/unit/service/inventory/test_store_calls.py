@@ -1,7 +1,5 @@
 """How often a report uses the store, and how often it is merged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Destinations of VMs that a balance moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.errors import NoValidHost

@@ -1,7 +1,5 @@
 """Requests that Placement is asked about: when, by whom, and what is made of the answer."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Claims in Placement: every answer of it, and redelivery."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random
@@ -26,10 +24,9 @@ from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.waiters import complete
-from tests.support.claims import PLAIN, ROOM, held_on, scene
 from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
-from tests.support.placement_model import PlacementModel
+from tests.support.placement_model import PLAIN, ROOM, PlacementModel, held_on, scene
 from tests.support.services import World, host, request
 from tests.support.threads import Threads
 

@@ -1,7 +1,5 @@
 """The cluster queue: one leader at a time, group commits, and errors for whom they concern."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future

@@ -1,15 +1,13 @@
 """Claims in Placement that are taken back, and those that are not."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
 from scheduler_worker.errors import DeadlineExceeded, PlacementUnavailable
 from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import ClaimRefusal, Why
-from tests.support.claims import PLAIN, held_on, scene
 from tests.support.patience import eventually
+from tests.support.placement_model import PLAIN, held_on, scene
 from tests.support.services import request
 
 

@@ -1,7 +1,5 @@
 """Decisions are compared with the hosts' sources before they are answered."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What administrators do with policies, on a policy store in memory."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

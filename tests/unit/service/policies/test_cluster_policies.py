@@ -1,7 +1,5 @@
 """Cluster policies: attached, read, detached, and used by every worker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

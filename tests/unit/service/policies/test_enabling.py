@@ -1,7 +1,5 @@
 """Units from files: enabled and disabled, for policies of administrators and over RPC."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 

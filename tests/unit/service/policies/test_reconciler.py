@@ -1,7 +1,5 @@
 """Differences between the policy store and the documents in force are repaired."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Trust levels: polled in the background, valid for a while, read by the filter."""
 
-from __future__ import annotations
-
 import queue
 import random
 

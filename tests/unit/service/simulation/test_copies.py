@@ -1,7 +1,5 @@
 """Copies of decisions and hosts survive a file, and say where one is broken."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.errors import ConfigError

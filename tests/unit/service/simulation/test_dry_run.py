@@ -1,7 +1,5 @@
 """Copies of requests: what is decided, when it is compared, and what is said."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

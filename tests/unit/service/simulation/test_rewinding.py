@@ -1,7 +1,5 @@
 """Instances are taken out of a snapshot, with what they take."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.model.claims import Resources

@@ -1,7 +1,5 @@
 """Concurrent copies of a request that could go to any of several clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost

@@ -1,7 +1,5 @@
 """Turns: one worker at a time, another when it is gone, and errors that affect no other cluster."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler_worker import events

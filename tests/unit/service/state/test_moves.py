@@ -1,7 +1,5 @@
 """Moves of hosts between clusters: no double booking, and reservations move along."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

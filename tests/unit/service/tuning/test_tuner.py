@@ -1,7 +1,5 @@
 """Tuning of clusters: by one worker at a time, without jumps, despite failures."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,6 +1,4 @@
-"""Installs example packages into a directory of their own."""
-
-from __future__ import annotations
+"""Builds the archives that are released, and installs example packages."""
 
 import shutil
 import subprocess
@@ -8,14 +6,18 @@ import sys
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+_MADE_HERE = shutil.ignore_patterns(
+    *(".git", ".venv*", ".run", ".*_cache", ".hypothesis"),
+    *("__pycache__", "*.egg-info", "build", "dist"),
+)
 
 
 def install(folder: Path, *names: str) -> Path:
     """Install examples with pip, from copies of their sources; the directory of their modules."""
     sources, target = folder / "sources", folder / "site"
     for name in names:
-        shutil.copytree(EXAMPLES / name, sources / name)
+        shutil.copytree(ROOT / "examples" / name, sources / name)
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
     quiet = ["--quiet", "--no-index", "--disable-pip-version-check", "--target", str(target)]
     done = subprocess.run(
@@ -32,3 +34,16 @@ def registered_in(target: Path, group: str) -> list[EntryPoint]:
     """The entry points of a group in a directory."""
     found = (entry for each in distributions(path=[str(target)]) for entry in each.entry_points)
     return [entry for entry in found if entry.group == group]
+
+
+def checkout(target: Path) -> Path:
+    """Copy what is no product of a build or a test; the copy."""
+    return Path(shutil.copytree(ROOT, target, ignore=_MADE_HERE))
+
+
+def build(what: str, source: Path, into: Path) -> Path:
+    """Let setuptools build an archive of a source tree, without an index to ask."""
+    code = f"from setuptools import build_meta; print(build_meta.build_{what}({str(into)!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
+    return into / done.stdout.splitlines()[-1]
