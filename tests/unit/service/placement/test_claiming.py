@@ -91,6 +91,15 @@ def test_what_is_refused_is_taken_back_though_a_report_wrote_the_reservation_ane
     assert world.reserved() == {"b": ["i1"]}
 
 
+def test_a_request_whose_hosts_are_always_refused_is_decided_again_some_times_only():
+    world, placement = scene(*"abcdefghij")
+    placement.before = lambda consumers: ClaimRefusal(why=Why.FULL, message="over capacity")
+    with pytest.raises(NoValidHost):
+        world.ask("i1")
+    assert len(placement.writes) == 8
+    assert world.reserved() == {}
+
+
 def test_instances_of_one_request_are_claimed_all_or_none():
     world, placement = scene("a")
     placement.capacities["uuid-a"] = {"VCPU": 2, "MEMORY_MB": 8192}
