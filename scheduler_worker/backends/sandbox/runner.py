@@ -16,6 +16,9 @@ however many descriptors the worker has: select() and the limit on files need th
 socket is its length in four bytes, then JSON.
 """
 
+# For Python 3.9, and for units that import it too: they may not read the standard library.
+from __future__ import annotations
+
 import ast
 import contextlib
 import ctypes

@@ -1,12 +1,21 @@
-"""How what a class prints is read."""
+"""The runner's own code: for which Python it is, and how it reads what a class prints."""
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler_worker.backends.sandbox import runner
 from scheduler_worker.backends.sandbox.runner import read_printed
+
+
+def test_the_runner_is_for_python_3_9_too():
+    source = Path(runner.__file__).read_text()
+    _, first, *_ = ast.parse(source, feature_version=(3, 9)).body
+    assert ast.unparse(first) == "from __future__ import annotations"
 
 
 @pytest.mark.parametrize(
