@@ -33,7 +33,19 @@ from scheduler_worker.scheduling.catalogue import (
 )
 from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt import mandatory as ovirt
+from scheduler_worker.scheduling.ovirt.host_facts import (
+    CompatibilityVersionFilter,
+    HostDeviceFilter,
+    LeasesReadyFilter,
+    MediatedDevicesFilter,
+    MigrationDomainFilter,
+    PinToHostFilter,
+)
+from scheduler_worker.scheduling.ovirt.resources import (
+    CpuLevelFilter,
+    CpuPinningFilter,
+    CpuTopologyFilter,
+)
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
 from scheduler_worker.scheduling.prefilters.units import (
@@ -45,13 +57,25 @@ from scheduler_worker.scheduling.prefilters.units import (
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import Selector
 
+OF_OVIRT: Mapping[str, type[Filter]] = {
+    "Compatibility-Version": CompatibilityVersionFilter,
+    "CPU-Level": CpuLevelFilter,
+    "CPUTopology": CpuTopologyFilter,
+    "CpuPinning": CpuPinningFilter,
+    "HostDevice": HostDeviceFilter,
+    "PinToHost": PinToHostFilter,
+    "VM leases ready": LeasesReadyFilter,
+    "MDevice": MediatedDevicesFilter,
+}
+"""oVirt's filters that are asked first under every policy, by oVirt's name. They concern requests
+that say what they need of a host in ``vm``."""
 MANDATORY: Mapping[str, type[Filter]] = {
     RequestedDestination.__name__: RequestedDestination,
     RequestFilters.__name__: RequestFilters,
     Inventories.__name__: Inventories,
     ResourceProviders.__name__: ResourceProviders,
     PlacementCandidates.__name__: PlacementCandidates,
-    **ovirt.MANDATORY,
+    **OF_OVIRT,
 }
 """The filters that are asked first under every policy, in this order, by name."""
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
@@ -182,8 +206,9 @@ class _Compiler:
         providers = self._made(ResourceProviders.__name__, ResourceProviders)
         inventories = self._made(Inventories.__name__, Inventories)
         candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
-        of_hosts = ovirt.OF_HOSTS if policy.only_hosts_up else {}
-        of_ovirt = {**of_hosts, **ovirt.MANDATORY}
+        # Hosts must be up first of all; ``nova`` names a filter of its own for that.
+        up = {"MigrationDomain": MigrationDomainFilter} if policy.only_hosts_up else {}
+        of_ovirt: Mapping[str, type[Filter]] = {**up, **OF_OVIRT}
         mandatory = [
             self._made(LABEL, RequestedDestination),
             self._made(RequestFilters.__name__, RequestFilters),

@@ -77,8 +77,6 @@ class EngineHaWeight(Weigher):
         return ()
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self.applies(spec):
-            return np.ones(len(hosts))
         return MAX_WEIGHT - rounded(_scores(hosts) * (MAX_WEIGHT / BEST_SCORE))
 
 

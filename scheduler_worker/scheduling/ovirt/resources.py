@@ -57,9 +57,9 @@ class MemoryFilter(Filter):
         free = host_metrics.free_mb_of(host_state.record)
         if free is None:
             return False
-        available = free - host_metrics.pending_real_mb_of(host_state)
+        available = free - host_metrics.pending_real_mb(host_state)
         swap = host_metrics.facts_of(host_state).swap_free_mb or 0
-        fits = available >= 0 and available + swap >= demand.real_mb(spec_obj)
+        fits = bool(available >= 0 and available + swap >= demand.real_mb(spec_obj))
         return fits and demand.total_mb(spec_obj) <= host_metrics.schedulable_mb_of(host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -116,10 +116,7 @@ class HugePagesFilter(Filter):
         return demand.hugepage_kb(spec), demand.hugepages(spec)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        size_kb = demand.hugepage_kb(spec)
-        if not size_kb:
-            return np.ones(len(hosts), bool)
-        enough: Mask = free_pages(hosts, size_kb) >= demand.hugepages(spec)
+        enough: Mask = free_pages(hosts, demand.hugepage_kb(spec) or 0) >= demand.hugepages(spec)
         return enough
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -144,13 +141,13 @@ class SwapFilter(Filter):
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        return formulas.swap_is_low(
-            host_metrics.swap_total_mb(hosts),
-            host_metrics.swap_free_mb(hosts),
-            host_metrics.free_mb(hosts),
-            hosts.total_usable_ram_mb,
-            int(self.parameters.MaximumAllowedSwapUsage),
-        )
+        swapped_mb = host_metrics.swap_total_mb(hosts) - host_metrics.swap_free_mb(hosts)
+        free_mb, physical_mb = host_metrics.free_mb(hosts), hosts.total_usable_ram_mb
+        known = (free_mb > 0) & (physical_mb > 0) & ~np.isnan(swapped_mb)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.trunc((swapped_mb - free_mb) * 100.0 / physical_mb)
+        low: Mask = ~known | (share <= int(self.parameters.MaximumAllowedSwapUsage))
+        return low
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         virt = host_metrics.facts_of(host_state)
@@ -180,8 +177,12 @@ class CpuFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         there, vcpus = demand.is_there(hosts, spec), spec.flavor.vcpus
-        largest = np.maximum(host_metrics.largest_shared(hosts), _largest_pending(hosts))
-        free_cores = host_metrics.cores(hosts) - _exclusive(hosts)
+        exclusive = _exclusive(hosts)
+        # Where a VM has CPUs for itself, an upper bound of the largest pending VM. Without such VMs
+        # the largest pending one passed this filter by itself.
+        largest_pending = np.where(exclusive > 0, host_metrics.pending_vcpus(hosts), 0)
+        largest = np.maximum(host_metrics.largest_shared(hosts), largest_pending)
+        free_cores = host_metrics.cores(hosts) - exclusive
         if demand.is_exclusive(spec):
             free_cores = free_cores - np.where(there, 0, vcpus)
         else:
@@ -210,14 +211,6 @@ def _exclusive(hosts: Hosts) -> Values:
     """CPUs that running and pending VMs have for themselves."""
     cpus: Values = host_metrics.exclusive_cpus(hosts) + hosts.exclusive_vcpus
     return cpus
-
-
-def _largest_pending(hosts: Hosts) -> Values:
-    """An upper bound of the vCPUs of the largest pending VM, where a VM has CPUs for itself.
-
-    Without such VMs the largest pending one passed this filter by itself.
-    """
-    return np.where(_exclusive(hosts) > 0, host_metrics.pending_vcpus(hosts), 0)
 
 
 class CpuOverloadFilter(Filter):

@@ -82,8 +82,6 @@ class MetricsWeigher(Weigher):
         return bool(self._ratios)
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self._ratios:
-            return np.zeros(len(hosts))
         raw = hosts.derived(self._key(), self._sum, "f8")
         missing = np.flatnonzero(np.isnan(raw))
         if len(missing) and self.parameters.metrics_required:
