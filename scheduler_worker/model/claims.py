@@ -54,7 +54,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
 
 
-class ReportedUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ReportedUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a host reports as used, or a part of it."""
 
     vcpus: int = 0

@@ -116,29 +116,20 @@ class ExternalUnit(Unit):
         return f"{self.name} failed, {self._plugins.fallback(self.plugin).words}: {trouble}"
 
     def _asked(
-        self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], vm: str = ""
+        self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], **more: Any
     ) -> T | None:
         if not hosts:
             return None
-        question = PluginCall(plugin=self.plugin, hosts=hosts, vm=vm, properties=self._properties)
+        question = PluginCall(plugin=self.plugin, hosts=hosts, properties=self._properties, **more)
         return self._plugins.ask(question, read)
 
     def _asked_with_facts(
         self, hosts: Hosts, spec: RequestSpec, read: Callable[[object, Collection[str]], T]
     ) -> T | None:
         """Ask a class of our own form."""
-        form = self.plugin.own
-        if form is None or not len(hosts):
-            return None
-        question = PluginCall(
-            plugin=self.plugin,
-            hosts=[host.uuid for host in hosts.states()],
-            properties=self._properties,
-            facts=facts_of(hosts, form.facts),
-            spec=_without_secrets(spec),
-            now_s=hosts.now_s,
-        )
-        return self._plugins.ask(question, read)
+        facts = facts_of(hosts, self.plugin.own.facts if self.plugin.own else ())
+        ids, plain = [host.uuid for host in hosts.states()], _without_secrets(spec)
+        return self._asked(ids, read, facts=facts, spec=plain, now_s=hosts.now_s)
 
 
 class ExternalFilter(ExternalUnit, Filter):
@@ -150,7 +141,7 @@ class ExternalFilter(ExternalUnit, Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         ids = [host.uuid for host in hosts.states()]
-        kept = self._asked(ids, read_filter, spec.instance_uuid or "")
+        kept = self._asked(ids, read_filter, vm=spec.instance_uuid or "")
         if kept is None:
             return np.full(len(ids), self._plugins.fallback(self.plugin) is _PASS)
         return np.fromiter((uuid in kept for uuid in ids), bool, len(ids))
@@ -166,7 +157,7 @@ class ExternalWeight(ExternalUnit, Weigher):
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         ids = [host.uuid for host in hosts.states()]
-        scores = self._asked(ids, read_scores, spec.instance_uuid or "") or {}
+        scores = self._asked(ids, read_scores, vm=spec.instance_uuid or "") or {}
         return np.fromiter((scores.get(uuid, 0) for uuid in ids), "f8", len(ids))
 
 
