@@ -26,7 +26,6 @@ from scheduler_worker.model.policies import (
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,
-    CatalogueEntry,
     UnitKind,
     declared_parameters,
     parameter_values,
@@ -242,7 +241,14 @@ class _Compiler:
     def _used(
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
     ) -> AnyUnit | None:
-        entry = self._check(use, kind)
+        """The unit of a use; None: it cannot be used, and the problem is recorded."""
+        if (kind, use.label) in self._labels:
+            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
+        self._labels.add((kind, use.label))
+        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
+            self._problem(f"{kind} {use.unit}", problem)
+            return None
+        entry = self._catalogue.find(use.unit, kind)
         if entry is None or not issubclass(entry.unit, base):
             return None
         return self._made(use.label, entry.unit, use, factor)
@@ -252,16 +258,6 @@ class _Compiler:
             self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
         made = self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
         return Reversed(made) if made is not None and made.lower_is_better else made
-
-    def _check(self, use: UnitUse, kind: UnitKind) -> CatalogueEntry | None:
-        """The unit of a use; None: it cannot be used, and the problem is recorded."""
-        if (kind, use.label) in self._labels:
-            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
-        self._labels.add((kind, use.label))
-        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
-            self._problem(f"{kind} {use.unit}", problem)
-            return None
-        return self._catalogue.find(use.unit, kind)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0
