@@ -12,6 +12,7 @@ not depend on each other then, so each is counted by itself, in one of two ways:
   all that these filters read are filled once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -333,10 +334,9 @@ def of_cluster(cluster: str, policy: PolicyReference, room: Measurement) -> Clus
 def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     """The capacity of all clusters for one flavor."""
     counts = [cluster.instances for cluster in clusters]
-    hosts: dict[str, int] = {}
+    hosts: Counter[str] = Counter()
     for cluster in clusters:
-        for limit, limited in cluster.limited_by.items():
-            hosts[limit] = hosts.get(limit, 0) + limited.hosts
+        hosts.update({limit: limited.hosts for limit, limited in cluster.limited_by.items()})
     return FlavorCapacity(
         name=name,
         instances=None if None in counts else sum(count or 0 for count in counts),

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from scheduler_worker.model.decisions import (
     Diagnosis,
@@ -74,7 +74,7 @@ def explain(
     passed, best first, then the others.
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None
-    spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
+    spec = structs.replace(request.spec, instance_uuid=uuid)
     evaluation = pipeline.evaluator.evaluate_afresh(hosts, spec, in_order=True)
     results = evaluation.results
     order = list(pipeline.rank(hosts, evaluation, spec, rng)) if results.passed else []
@@ -86,7 +86,7 @@ def explain(
     for row in rows:
         if row not in verdicts:
             verdicts[row] = _rejection(pipeline, hosts.state(row), evaluation, spec)
-    return msgspec.structs.replace(
+    return structs.replace(
         results.diagnosis(),
         verdicts=tuple(verdicts[row] for row in rows),
         left_out=len(reported) - len(rows),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.aggregates import DEFAULT_AVAILABILITY_ZONE, zones
 from scheduler_worker.model.claims import Claim, Resources
@@ -132,7 +133,7 @@ class Selections:
         allocation = self._allocation(hosts, row, spec, selection.limits)
         if allocation is None:
             return selection
-        return msgspec.structs.replace(selection, allocation=allocation)
+        return structs.replace(selection, allocation=allocation)
 
     def claim(
         self, host: HostState, spec: RequestSpec, limits: SchedulerLimits, request_id: str
@@ -197,10 +198,10 @@ class Selections:
         uses = self._of_providers(host, spec)
         resources = resources_of(spec.flavor)
         if spec.vm and (use := virt_use_of(spec)):
-            resources = msgspec.structs.replace(resources, virt=use)
+            resources = structs.replace(resources, virt=use)
         if not (inside.cells or inside.devices or uses):
             return resources
-        return msgspec.structs.replace(
+        return structs.replace(
             resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
         )
 

@@ -106,7 +106,7 @@ class ExternalUnit(Unit):
     def __init__(self, context: UnitContext | None = None) -> None:
         super().__init__(context)
         self._plugins = self.collaborator(Plugins)
-        values = msgspec.structs.asdict(self.parameters)
+        values = structs.asdict(self.parameters)
         self._properties = {name: value for name, value in values.items() if value is not None}
 
     def note(self) -> str | None:

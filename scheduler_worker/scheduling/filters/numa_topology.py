@@ -74,7 +74,6 @@ class NUMATopologyFilter(Filter):
         return {"numa_topology": limits}
 
     def _rejection_of(self, host: HostState, spec: RequestSpec) -> str | None:
-        """Why a host cannot take the instance; None when it can."""
         asked, topology = wanted(spec), host.numa_topology
         if topology is None:
             return "reports no NUMA topology" if asked else None

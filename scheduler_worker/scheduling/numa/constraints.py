@@ -36,6 +36,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Resources
@@ -293,15 +294,11 @@ def _check_locked_memory(asked: _Asked, pagesize: int | None) -> None:
 
 def _pagesize(asked: _Asked) -> int | None:
     """KiB, or a negative constant. The image chooses where the flavor has large or any."""
-    flavor, image = (
-        None if value is None else _page_size(asked, value, of_image=of_image)
-        for value, of_image in (
-            (asked.flavor("mem_page_size"), False),
-            (asked.image("mem_page_size"), True),
-        )
-    )
-    if image is None:
+    of_flavor, of_image = asked.flavor("mem_page_size"), asked.image("mem_page_size")
+    flavor = None if of_flavor is None else _page_size(asked, of_flavor, of_image=False)
+    if of_image is None:
         return flavor
+    image = _page_size(asked, of_image, of_image=True)
     # A flavor with a size, or with small pages, leaves nothing to choose.
     if flavor not in {LARGE_PAGES, ANY_PAGES}:
         problem = "is only for flavors whose hw:mem_page_size is large or any"
@@ -337,7 +334,6 @@ def _number(asked: _Asked, name: str, value: Any, least: int) -> int:
 
 
 def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
-    """The pinned vCPUs."""
     mask = asked.flavor("cpu_dedicated_mask")
     if policy != "mixed":
         if mask is not None:
@@ -363,7 +359,6 @@ def _cpus(asked: _Asked, name: str, value: Any) -> frozenset[int]:
 
 
 def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
-    """The vCPUs and memory of each node."""
     cpus, memory = _of_nodes(asked, "numa_cpus", nodes), _of_nodes(asked, "numa_mem", nodes)
     if not cpus and not memory:
         return _equal_shares(asked, nodes)
@@ -416,7 +411,7 @@ def wanted(spec: RequestSpec) -> Wanted | None:
         sent = msgspec.convert(spec.numa_topology, InstanceNUMATopology)
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.numa_topology", str(error)) from None
-    topology = msgspec.structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
+    topology = structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
     return Wanted(topology=topology, network=spec.network_metadata, devices=pci_requests(spec))
 
 
@@ -430,7 +425,7 @@ def with_topology(spec: RequestSpec) -> RequestSpec:
     asked = instance_topology(spec.flavor, spec.image_properties)
     if asked is None:
         return spec
-    return msgspec.structs.replace(spec, numa_topology=msgspec.to_builtins(asked))
+    return structs.replace(spec, numa_topology=msgspec.to_builtins(asked))
 
 
 def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
@@ -443,14 +438,14 @@ def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
         cell | {"pagesize": used.page_kb} if (cell.get("pagesize") or 0) < 0 else cell
         for cell, used in zip(spec.numa_topology["cells"], taken.numa, strict=True)
     ]
-    return msgspec.structs.replace(spec, numa_topology=spec.numa_topology | {"cells": cells})
+    return structs.replace(spec, numa_topology=spec.numa_topology | {"cells": cells})
 
 
 def _as_pinned(cell: InstanceNUMACell) -> InstanceNUMACell:
     """Callers older than ``pcpuset`` send pinned vCPUs in ``cpuset``."""
     if cell.cpu_policy != "dedicated" or cell.pcpuset:
         return cell
-    return msgspec.structs.replace(cell, cpuset=frozenset(), pcpuset=cell.cpuset)
+    return structs.replace(cell, cpuset=frozenset(), pcpuset=cell.cpuset)
 
 
 def wants_threads(spec: RequestSpec) -> bool:
@@ -482,7 +477,7 @@ def taken_by(
     if asked is not None and topology is not None:
         known, ratios = limits.numa_topology, None
         if known is None:
-            asked = msgspec.structs.replace(asked, network=None)
+            asked = structs.replace(asked, network=None)
         else:
             ratios = Ratios(known["cpu_allocation_ratio"], known["ram_allocation_ratio"])
         fitted = fit(topology, pools, asked, ratios, packs=packs)

@@ -59,7 +59,6 @@ def _most(spec: RequestSpec, group: AffinityGroup) -> int:
 
 
 def _breaks(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Mask:
-    """The hosts on which the VM would break the group's rule for VMs."""
     counts = _members(hosts, spec, group)
     if group.vms_rule == "negative":
         apart: Mask = counts >= _most(spec, group)
@@ -69,7 +68,6 @@ def _breaks(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Mask:
 
 
 def _breaks_hosts(hosts: Hosts, group: AffinityGroup) -> Mask:
-    """The hosts on which the VM would break the group's rule for hosts."""
     named = hosts.rows_of(group.hosts)
     return ~named if group.hosts_rule == "positive" else named
 

@@ -125,7 +125,6 @@ class EngineSparesFilter(Filter):
 
 
 def _engine_mb(virt: VirtHost) -> int:
-    """The memory of the management VM, if it runs on the host."""
     return max((vm.memory_mb for vm in virt.vms if vm.hosted_engine), default=0)
 
 

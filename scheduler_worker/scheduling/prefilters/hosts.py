@@ -3,8 +3,8 @@
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache, partial
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.inventories import UNLIMITED, UNUSED
@@ -132,7 +132,7 @@ def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
         else amount
         for (name, inventory), amount in zip(root.inventories, root.used, strict=True)
     )
-    root = msgspec.structs.replace(root, used=used)
+    root = structs.replace(root, used=used)
     return ProviderTree(tree.uuids, (root, *tree.providers[ROOT + 1 :]))
 
 
