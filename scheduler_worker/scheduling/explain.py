@@ -5,12 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import structs
 
-from scheduler_worker.model.decisions import (
-    Diagnosis,
-    HostVerdict,
-    NearMiss,
-    WeightPart,
-)
+from scheduler_worker.model.decisions import Diagnosis, HostVerdict, NearMiss, WeightPart
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows
 from scheduler_worker.model.requests import RequestSpec
@@ -127,13 +122,9 @@ def _rejection(
     pipeline: Pipeline, host: HostState, evaluation: Evaluation, spec: RequestSpec
 ) -> HostVerdict:
     name = evaluation.results.rejected_by(host.row)
-    reasons = [unit.reason(host, spec) for unit in pipeline.evaluator.filters if unit.name == name]
-    return HostVerdict(
-        host=host.host,
-        nodename=host.nodename,
-        rejected_by=name,
-        reason=reasons[0] if reasons else None,
-    )
+    named = (unit for unit in pipeline.evaluator.filters if unit.name == name)
+    why = next((unit.reason(host, spec) for unit in named), None)
+    return HostVerdict(host=host.host, nodename=host.nodename, rejected_by=name, reason=why)
 
 
 def _weighings(

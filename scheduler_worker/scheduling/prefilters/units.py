@@ -193,13 +193,15 @@ class PlacementCandidates(Filter):
         return use_of_root(host_state.uuid, {}), *candidate.uses
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        rooms = _Rooms(host_state.table, _answer(spec))
+        rooms, sharing = _Rooms(host_state.table, _answer(spec)), _answer(spec).sharing
+        names = {pool.uuid: pool.name for pool in sharing}
         for candidate in rooms.candidates(host_state):
             for use in candidate.uses:
                 for name, amount in use.resources.items():
                     if (room := rooms.left(host_state, use.provider, name)) < amount:
-                        return f"needs {amount} {name}; {rooms.described(use.provider, room)}"
-        lacks = _lacks(host_state, needs_of(spec, self.parameters), _answer(spec).sharing)
+                        left = f"{max(0, room)} are left of {names.get(use.provider, use.provider)}"
+                        return f"needs {amount} {name}; {left}, less reservations"
+        lacks = _lacks(host_state, needs_of(spec, self.parameters), sharing)
         return next(lacks, "Placement has no allocation candidate on it")
 
 
@@ -241,11 +243,6 @@ class _Rooms:
         if room is None:
             return 0
         return room.capacity - room.used - self._reserved_of(provider, host.cluster).get(name, 0)
-
-    def described(self, provider: str, amount: int) -> str:
-        """How much is left of a provider, in words."""
-        names = {pool.uuid: pool.name for pool in self._answer.sharing}
-        return f"{max(0, amount)} are left of {names.get(provider, provider)}, less reservations"
 
     def _has_room(self, host: HostState, candidate: AllocationCandidate) -> bool:
         needed: Counter[tuple[str, str]] = Counter()
