@@ -56,7 +56,10 @@ class Ranking:
     ) -> None:
         self.rows = rows
         self.totals = totals
-        self._head = self._shuffled_ties(rng) if shuffle else []
+        self._head: list[int] = []
+        if shuffle:
+            self._head = np.flatnonzero(totals == totals.max()).tolist()
+            rng.shuffle(self._head)
         few = min(subset, len(totals))
         best_few = [int(totals.argmax())] if few == 1 else best(totals, few).tolist()
         self._head += [position for position in best_few if position not in self._head]
@@ -65,11 +68,6 @@ class Ranking:
             self._head.insert(0, chosen)
         self._left: Values | None = None
         """The totals of hosts that are not in ``_head``; None: it has only its first hosts."""
-
-    def _shuffled_ties(self, rng: RandomSource) -> list[int]:
-        ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
-        rng.shuffle(ties)
-        return ties
 
     @property
     def first(self) -> int:

@@ -67,16 +67,12 @@ class MemoryFilter(Filter):
         free, schedulable = host_metrics.free_mb(host)[0], host_metrics.schedulable_mb(host)[0]
         if np.isnan(free):
             return "does not report its free memory"
-        if schedulable < demand.total_mb(spec):
-            return (
-                f"needs {demand.total_mb(spec)} MiB with overhead, "
-                f"{schedulable:.0f} MiB may still be scheduled"
-            )
-        pending = host_metrics.pending_real_mb(host)[0]
-        return (
-            f"needs {demand.real_mb(spec)} MiB, {free:.0f} MiB are free "
-            f"of which pending VMs take {pending:.0f}"
-        )
+        total, needed = demand.total_mb(spec), demand.real_mb(spec)
+        if schedulable < total:
+            room = f"{schedulable:.0f} MiB may still be scheduled"
+            return f"needs {total} MiB with overhead, {room}"
+        taken = f"of which pending VMs take {host_metrics.pending_real_mb(host)[0]:.0f}"
+        return f"needs {needed} MiB, {free:.0f} MiB are free {taken}"
 
 
 def _new_pages_mb(hosts: Hosts, spec: RequestSpec) -> Values | float:
@@ -151,11 +147,9 @@ class SwapFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         virt = host_metrics.facts_of(host_state)
-        return (
-            f"{(virt.swap_total_mb or 0) - (virt.swap_free_mb or 0)} MiB are swapped out, "
-            f"{virt.free_mb} MiB are free, "
-            f"{self.parameters.MaximumAllowedSwapUsage} % of memory are allowed"
-        )
+        swapped_mb = (virt.swap_total_mb or 0) - (virt.swap_free_mb or 0)
+        allowed = f"{self.parameters.MaximumAllowedSwapUsage} % of memory are allowed"
+        return f"{swapped_mb} MiB are swapped out, {virt.free_mb} MiB are free, {allowed}"
 
 
 class CpuFilter(Filter):
@@ -201,10 +195,8 @@ class CpuFilter(Filter):
         cores = host_metrics.cores(host)[0]
         if np.isnan(cores):
             return "does not report its sockets, cores and threads"
-        return (
-            f"{spec.flavor.vcpus} vCPUs are requested; it has {cores:.0f} cores, "
-            f"of which VMs have {_exclusive(host)[0]:.0f} for themselves"
-        )
+        taken = f"of which VMs have {_exclusive(host)[0]:.0f} for themselves"
+        return f"{spec.flavor.vcpus} vCPUs are requested; it has {cores:.0f} cores, {taken}"
 
 
 def _exclusive(hosts: Hosts) -> Values:
@@ -308,10 +300,8 @@ class CpuTopologyFilter(FactFilter):
         virt, (pinning, threads) = host_metrics.facts_of(host), asked
         if _suits(virt, threads, pinning == "resize_and_pin"):
             return None
-        return (
-            f"its {virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads do not "
-            f"suit CPU pinning {pinning}"
-        )
+        topology = f"{virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads"
+        return f"its {topology} do not suit CPU pinning {pinning}"
 
 
 def _suits(virt: VirtHost, threads: int, resizes: bool) -> bool:

@@ -61,21 +61,16 @@ def queries(
     common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
     if not _is_bound(spec):
         common.append(("limit", str(limit)))
-    questions = [Query(_encoded([*_of_flavor(needs), *common]))]
-    if needs.amounts != needs.amounts_unpinned:
-        parameters = [*_of_flavor(needs, unpinned=True), *common]
-        questions.append(Query(_encoded(parameters), unpinned=True))
-    return tuple(questions)
+    kinds = (False, True) if needs.amounts != needs.amounts_unpinned else (False,)
+    parameters = ([*_of_flavor(needs, unpinned=unpinned), *common] for unpinned in kinds)
+    texts = (urlencode(some, safe=":,!") for some in parameters)
+    return tuple(map(Query, texts, kinds))
 
 
-def _resources(needs: Needs, *, unpinned: bool = False) -> Resources:
+def _resources(needs: Needs, *, unpinned: bool) -> Resources:
     """What the flavor takes of whichever providers."""
     amounts = needs.amounts_unpinned if unpinned else needs.amounts
     return tuple(sorted((*amounts, *needs.groups[0].resources)))
-
-
-def _encoded(parameters: Sequence[tuple[str, str]]) -> str:
-    return urlencode(parameters, safe=":,!")
 
 
 def _is_bound(spec: RequestSpec) -> bool:
@@ -85,7 +80,7 @@ def _is_bound(spec: RequestSpec) -> bool:
     return bool(named or listed or any(map(spec.hint, _OF_OTHER_HOSTS)))
 
 
-def _of_flavor(needs: Needs, *, unpinned: bool = False) -> Parameters:
+def _of_flavor(needs: Needs, *, unpinned: bool) -> Parameters:
     group, resources = needs.groups[0], _resources(needs, unpinned=unpinned)
     required, forbidden = needs.of_root
     if not unpinned:
