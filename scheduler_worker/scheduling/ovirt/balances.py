@@ -25,26 +25,6 @@ from scheduler_worker.scheduling.ovirt.relief import (
 from scheduler_worker.scheduling.plugin import Balance
 
 
-def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
-    """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
-    empty = [host for host in hosts if host.state == "up" and host.is_settled and not host.num_vms]
-    in_maintenance = [host for host in hosts if _was_put(host, "maintenance")]
-    resting = [host for host in in_maintenance if not host.power.is_excluded]
-    healthy = [host for host in resting if host.power.is_healthy]
-    why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
-    if len(empty) < reserve:
-        off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
-        ready = (host for host in resting + off if host.state != "disabled")
-        return next((PowerAction(host=host.name, to="up", reason=why) for host in ready), None)
-    if healthy and (len(empty) == reserve or len(healthy) > 1):
-        why += f", {len(healthy)} more are in maintenance"
-        return PowerAction(host=healthy[0].name, to="down", reason=why)
-    if len(empty) == reserve:
-        return None
-    idle = (host for host in empty if _may_rest(host))
-    return next((PowerAction(host=host.name, to="maintenance", reason=why) for host in idle), None)
-
-
 def _was_put(host: HostLoad, state: str) -> bool:
     return host.power.state == state and bool(host.power.by_policy)
 
@@ -197,9 +177,27 @@ class PowerSavingBalance(_StagedBalance):
         ]
 
     def power_action(self, cluster: ClusterLoad) -> PowerAction | None:
+        """The next step towards the wanted number of empty hosts that are up."""
         if not self.switches_hosts:
             return None
-        return power_action(cluster.hosts, int(self.parameters.HostsInReserve))
+        hosts, reserve = cluster.hosts, int(self.parameters.HostsInReserve)
+        up = [host for host in hosts if host.state == "up" and host.is_settled]
+        empty = [host for host in up if not host.num_vms]
+        in_maintenance = [host for host in hosts if _was_put(host, "maintenance")]
+        resting = [host for host in in_maintenance if not host.power.is_excluded]
+        healthy = [host for host in resting if host.power.is_healthy]
+        why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
+        if len(empty) < reserve:
+            off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
+            ready = (host for host in resting + off if host.state != "disabled")
+            return next((PowerAction(host=host.name, to="up", reason=why) for host in ready), None)
+        if healthy and (len(empty) == reserve or len(healthy) > 1):
+            why += f", {len(healthy)} more are in maintenance"
+            return PowerAction(host=healthy[0].name, to="down", reason=why)
+        if len(empty) == reserve:
+            return None
+        idle = (host.name for host in empty if _may_rest(host))
+        return next((PowerAction(host=name, to="maintenance", reason=why) for name in idle), None)
 
     @property
     def switches_hosts(self) -> bool:

@@ -95,7 +95,7 @@ def inventories_of(host: HostState) -> Mapping[str, Inventory]:
 
 
 def lacks_pinned_cpus(hosts: Hosts) -> Mask:
-    """Which hosts' own inventories have vCPUs, but no CPUs for pinning."""
+    """:func:`lacks_pinned_cpus_on`, of each host."""
     return hosts.derived(("unpinned",), lacks_pinned_cpus_on, "?")
 
 

@@ -71,7 +71,7 @@ class Inventories(Filter):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         if not host_state.has_inventories:
             return True
-        amounts = self.amounts_on(host_state, spec_obj)
+        amounts = _amounts_on(host_state, needs_of(spec_obj, self.parameters))
         for name, amount in amounts:
             if getattr(host_state, UNUSED[name]) < amount:
                 return False
@@ -79,7 +79,7 @@ class Inventories(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         inventories = facts.inventories_of(host_state)
-        for name, amount in self.amounts_on(host_state, spec):
+        for name, amount in _amounts_on(host_state, needs_of(spec, self.parameters)):
             if why := _shortage(inventories, name, amount, getattr(host_state, UNUSED[name])):
                 return why
         return super().reason(host_state, spec)
@@ -113,16 +113,13 @@ class Inventories(Filter):
             for name in amounts.keys() | amounts_unpinned.keys()
         }
 
-    def amounts_on(self, host: HostState, spec: RequestSpec) -> Resources:
-        """What an instance takes of this host's own inventories."""
-        return _amounts_on(host, needs_of(spec, self.parameters))
-
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes of its host's own inventories; nothing if it reports none."""
         if not host_state.has_inventories:
             return ()
         # An empty use counts too: without one, its flavor's sizes would.
-        return (use_of_root(host_state.uuid, dict(self.amounts_on(host_state, spec))),)
+        amounts = dict(_amounts_on(host_state, needs_of(spec, self.parameters)))
+        return (use_of_root(host_state.uuid, amounts),)
 
 
 def _amounts_on(host: HostState, needs: Needs) -> Resources:
