@@ -18,7 +18,6 @@ from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import formulas
 
-NAN = float("nan")
 _TABLES = 1.0 + 1.0 / formulas.PAGE_TABLES_SHARE
 """By what the memory of VMs grows with page tables. Of a sum no parts of a MiB are dropped."""
 

@@ -102,7 +102,7 @@ class PackedCpuWeight(_CpuWeight):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         score = super().weigh_host(host_state, weight_properties)
         high = self.parameters.HighUtilization
-        return -score if high is None or score <= int(high) else host_metrics.NAN
+        return -score if high is None or score <= int(high) else np.nan
 
 
 class _MemoryWeight(Weigher):
