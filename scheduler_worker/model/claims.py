@@ -14,7 +14,7 @@ import math
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.topology import NUMAUse, PCIPools
@@ -54,7 +54,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
 
 
-class ReportedUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class ReportedUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a host reports as used, or a part of it."""
 
     vcpus: int = 0
@@ -136,7 +136,7 @@ class Reservation(ChosenHost, frozen=True, gc=False, kw_only=True, omit_defaults
         if not request_id or self.answers(request_id):
             return self
         requests = (*self.repeated_for, request_id)[-MAX_REPEATED_FOR:]
-        return msgspec.structs.replace(self, repeated_for=requests)
+        return structs.replace(self, repeated_for=requests)
 
     @property
     def is_pending(self) -> bool:

@@ -4,8 +4,8 @@ A source is a system of record that knows hosts, such as Nova's databases. It is
 that can fail one by one (cells, in Nova). Times are seconds since the epoch, by the source's clock.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -102,17 +102,6 @@ class HostReading(msgspec.Struct, frozen=True, gc=False):
     """A sentence for each row that could not be read, and is left out."""
 
 
-class _Row(Protocol):
-    @property
-    def uuid(self) -> Hashable: ...
-
-    @property
-    def changed_at_s(self) -> float: ...
-
-
-Row = TypeVar("Row", bound=_Row)
-
-
 class Tail:
     """Follows the changes of a table from one query to the next.
 
@@ -129,13 +118,13 @@ class Tail:
         self._latest_s = since_s
         self._overlap_s = overlap_s
         self._refreshed_at_s = float("-inf")
-        self._first_seen: dict[Hashable, tuple[float, float]] = {}
+        self._first_seen: dict[str, tuple[float, float]] = {}
         """Row -> its time of change, and when it was first seen with it."""
 
-    def take(self, rows: Sequence[Row], now_s: float) -> list[Row]:
+    def take(self, rows: Sequence[ChangedRow], now_s: float) -> list[ChangedRow]:
         """The rows that are to be read again, of all that changed at or after :attr:`since_s`."""
         before, self._first_seen = self._first_seen, {}
-        changed_rows: list[Row] = []
+        changed_rows: list[ChangedRow] = []
         for row in rows:
             changed_at_s, first_seen_s = before.get(row.uuid, (None, now_s))
             if changed_at_s != row.changed_at_s:

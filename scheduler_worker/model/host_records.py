@@ -109,14 +109,9 @@ def with_report(
 ) -> dict[str, SourceRecord]:
     """The sources of a host after a report; of too many the one silent for longest is dropped."""
     before = sources.get(source, SourceRecord())
-    reported = dict.fromkeys(sorted(groups_of(fields.keys())), now_s)
+    groups = before.groups | dict.fromkeys(sorted(groups_of(fields.keys())), now_s)
     updated_at = fields.get("updated_at", before.updated_at)
-    after = {
-        **sources,
-        source: msgspec.structs.replace(
-            before, updated_at=updated_at, groups={**before.groups, **reported}
-        ),
-    }
+    after = {**sources, source: structs.replace(before, updated_at=updated_at, groups=groups)}
     if len(after) > MAX_SOURCES:
         del after[min(after.keys() - {source, COMPUTE}, key=lambda name: after[name].reported_at_s)]
     return after
@@ -299,7 +294,7 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
 
     Raises msgspec.ValidationError: a required field is neither known nor given.
     """
-    known = msgspec.structs.asdict(record) if record else {}
+    known = structs.asdict(record) if record else {}
     if record and is_older_reading(fields.get("resource_providers"), record.resource_providers):
         fields = {name: value for name, value in fields.items() if name != "resource_providers"}
     for used, free in _REPLACED_BY.items():
@@ -308,7 +303,8 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
     known.update(fields, **stamped, **_of_source(record, fields, stamped["reported_at_s"]))
     known.pop("instances", None)
     if known.get("stats"):
-        known["stats"] = {key: _text(value) for key, value in known["stats"].items()}
+        stats = known["stats"].items()
+        known["stats"] = {key: "" if value is None else str(value) for key, value in stats}
     return msgspec.convert(
         {name: value for name, value in known.items() if value is not None}, HostRecord
     )
@@ -344,7 +340,6 @@ def is_older_reading(
 
 
 def _of_source(record: HostRecord | None, fields: dict[str, Any], now_s: float) -> dict[str, Any]:
-    """The fields of a record that depend on the report's source."""
     source = source_of(fields)
     sources = record.sources if record else {}
     if source == COMPUTE:
@@ -382,10 +377,6 @@ def is_outdated(record: HostRecord | None, fields: dict[str, Any]) -> bool:
     of_source = record if source == COMPUTE else record.sources.get(source, SourceRecord())
     latest = of_source.updated_at
     return latest is not None and bool(updated_at < latest)
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def compute_reported_at_s(record: HostRecord) -> float:

@@ -73,13 +73,8 @@ class Hosts:
 
     def taking_vms(self, down_after_s: float) -> Mask:
         """The hosts that may take VMs: :func:`.host_records.takes_vms`."""
-        taking: Mask = takes_vms(
-            self.heartbeat_s,
-            self.service_disabled,
-            self.service_forced_down,
-            self.now_s,
-            down_after_s,
-        )
+        disabled, forced_down = self.service_disabled, self.service_forced_down
+        taking: Mask = takes_vms(self.heartbeat_s, disabled, forced_down, self.now_s, down_after_s)
         return taking
 
     def count_states(self, down_after_s: float) -> HostCounts:
@@ -222,12 +217,9 @@ class HostState:
 
     def reservations_of(self, instance_uuid: str) -> list[ClaimOrReservation]:
         """What is claimed or reserved for an instance on this host."""
-        reservations = self._table.reservations_of_instance(instance_uuid)
-        return [
-            reservation
-            for reservation in reservations
-            if self._table.row_of_reservation(reservation) == self.row
-        ]
+        table = self._table
+        known = table.reservations_of_instance(instance_uuid)
+        return [each for each in known if table.row_of_reservation(each) == self.row]
 
 
 OfOne = Callable[[HostState], Any]

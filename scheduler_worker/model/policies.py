@@ -34,7 +34,9 @@ Position = Literal["first", "last", "none"]
 """When a filter is asked: before or after all filters without a position."""
 
 
-class UnitUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UnitUse(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """One use of a unit. ``name`` distinguishes two uses of the same unit in explanations."""
 
     unit: Name
@@ -47,27 +49,23 @@ class UnitUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name or self.unit
 
 
-class FilterUse(UnitUse, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class FilterUse(UnitUse, frozen=True, kw_only=True):
     """A filter of the policy, in order."""
 
     position: Position = "none"
 
 
-class WeightUse(UnitUse, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class WeightUse(UnitUse, frozen=True, kw_only=True):
     """A weight of the policy; its scores count ``factor`` times, negative ones against a host."""
 
     factor: float = 1.0
 
 
-class BalanceUse(
-    UnitUse, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class BalanceUse(UnitUse, frozen=True, kw_only=True):
     """The balance of the policy."""
 
 
-class SelectorUse(
-    UnitUse, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class SelectorUse(UnitUse, frozen=True, kw_only=True):
     """How scores become an order of hosts."""
 
 

@@ -31,7 +31,7 @@ from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.model.sizes import MAX_SIZE, Size
 
@@ -149,7 +149,7 @@ class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=T
             amount + times * resources.get(name, 0)
             for (name, _), amount in zip(self.inventories, self.used, strict=True)
         )
-        return msgspec.structs.replace(self, used=used)
+        return structs.replace(self, used=used)
 
 
 Providers = tuple[Provider, ...]
@@ -198,7 +198,7 @@ def read_providers(
     root = below.pop(host_uuid, ResourceProvider(uuid=host_uuid))
     if is_capacity(root.inventories):
         usages = {name: n for name, n in root.usages.items() if name not in FLAVOR_CLASSES}
-        root = msgspec.structs.replace(root, usages=usages)
+        root = structs.replace(root, usages=usages)
     uuids = (host_uuid, *below)
     places = {uuid: place for place, uuid in enumerate(uuids)}
     providers = [_provider(root, ROOT, frozenset(traits))]
@@ -307,7 +307,7 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             total = held.setdefault(provider, {})
             for name, amount in amounts.items():
                 total[name] = total.get(name, 0) + amount
-        return msgspec.structs.replace(self, held=held, mappings={})
+        return structs.replace(self, held=held, mappings={})
 
     def without(self, less: Mapping[str, Amounts]) -> Consumer:
         """The same without this, as :meth:`with_more` had added it."""
@@ -315,11 +315,11 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         for provider, amounts in self.held.items():
             if rest := dict(Counter(amounts) - Counter(less.get(provider, {}))):
                 held[provider] = rest
-        return msgspec.structs.replace(self, held=held, mappings={})
+        return structs.replace(self, held=held, mappings={})
 
     def written(self) -> Consumer:
         """The record once it was written."""
-        return msgspec.structs.replace(self, generation=(self.generation or 0) + 1)
+        return structs.replace(self, generation=(self.generation or 0) + 1)
 
 
 def consumer_of(uuid: str, allocation: Any, owner: Owner) -> Consumer:

@@ -9,7 +9,7 @@ from itertools import count, takewhile
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from scheduler_worker.model.providers import AllocationCandidates
 from scheduler_worker.model.sizes import Size
@@ -300,7 +300,7 @@ def every_field(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {
             field.encode_name: every_field(item)
-            for field in msgspec.structs.fields(value)
+            for field in structs.fields(value)
             if (item := getattr(value, field.name)) is not UNSET
         }
     if isinstance(value, (list, tuple)):

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.sizes import Size
@@ -174,18 +174,11 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
 
     def taken(self, use: NUMAUse, times: int = 1) -> NUMACell:
         """The cell after a use was taken; ``times`` is -1 to give it back."""
-        return NUMACell(
-            id=self.id,
-            memory=self.memory,
-            cpuset=self.cpuset,
-            pcpuset=self.pcpuset,
+        return structs.replace(
+            self,
             cpu_usage=self.cpu_usage + times * use.cpus,
             memory_usage=self.memory_usage + times * use.memory,
-            pinned_cpus=self.pinned_cpus,
-            siblings=self.siblings,
             mempages=tuple(_pages_taken(pages, use, times) for pages in self.mempages),
-            network_metadata=self.network_metadata,
-            socket=self.socket,
             reserved_pins=_pins_after(self.reserved_pins, use, times),
         )
 
@@ -285,13 +278,7 @@ class PCIPool(PCIDevice, frozen=True, gc=False, kw_only=True):
 
     def with_count(self, count: int) -> PCIPool:
         """The same devices in this number."""
-        return PCIPool(
-            vendor_id=self.vendor_id,
-            product_id=self.product_id,
-            numa_node=self.numa_node,
-            count=count,
-            tags=self.tags,
-        )
+        return structs.replace(self, count=count)
 
     def is_of(self, pool: PCIPool) -> bool:
         """Whether both pools are of the same devices."""

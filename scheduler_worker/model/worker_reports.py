@@ -5,6 +5,7 @@ Workers of different versions read each other's reports: fields are only added, 
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -51,10 +52,9 @@ class Spread(msgspec.Struct, frozen=True):
     @classmethod
     def summed(cls, spreads: "Iterable[Spread]") -> "Spread":
         """All durations of several spreads."""
-        counts: dict[int, int] = {}
+        counts: Counter[int] = Counter()
         for spread in spreads:
-            for bucket, count in spread.counts.items():
-                counts[bucket] = counts.get(bucket, 0) + count
+            counts.update(spread.counts)
         return cls(counts)
 
 

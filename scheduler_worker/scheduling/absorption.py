@@ -34,10 +34,11 @@ A build or a move may be slower than reservations last. So each report that list
 which something is under way, and does not absorb its reservation, makes the reservation last again.
 """
 
+import operator
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.claims import ReportedUse, Reservation, Resources
 from scheduler_worker.model.host_records import HostRecord
@@ -81,11 +82,8 @@ def settled(
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
     ended = _absorbed(reservations, report)
     bounds = _bounds(reservations, ended, report)
-    return ended, [
-        _kept(reservation, report, bounds)
-        for reservation in reservations
-        if reservation not in ended
-    ]
+    others = (reservation for reservation in reservations if reservation not in ended)
+    return ended, [_kept(reservation, report, bounds) for reservation in others]
 
 
 def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
@@ -104,12 +102,7 @@ def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[R
 
 def other_use(use: ReportedUse, instances: Facts, reserved: Container[str]) -> ReportedUse:
     """The part of a host's use that the instances on it, less the reserved ones, do not explain."""
-    vcpus, memory_mb, disk_mb = _known(instances, reserved)
-    return ReportedUse(
-        vcpus=use.vcpus - vcpus,
-        memory_mb=use.memory_mb - memory_mb,
-        disk_mb=use.disk_mb - disk_mb,
-    )
+    return ReportedUse(*map(operator.sub, structs.astuple(use), _known(instances, reserved)))
 
 
 def remembering(instances: Facts, known: Facts) -> Facts:
@@ -143,23 +136,19 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
     else:
         existing = [reservation for reservation in reservations if not reservation.is_pending]
     shown = _shown(existing, report.use, report.instances)
-    return [
-        reservation
-        for reservation in existing
-        if (
-            _was_announced(reservation, report.measured_at_s)
-            or (
-                (report.lists or reservation.listed_at_s is not None)
-                and _is_included(reservation, shown)
-            )
-        )
-        and not _is_awaited(reservation, report)
-    ]
+    return [reservation for reservation in existing if _is_over(reservation, report, shown)]
 
 
-def _is_awaited(reservation: Reservation, report: UseReport) -> bool:
-    """Whether usages by consumer may lack the instance."""
-    return report.record is not None and any(
+def _is_over(reservation: Reservation, report: UseReport, shown: Set[str]) -> bool:
+    """Whether the use has the instance, and usages by consumer may not lack it."""
+    announced_at_s, measured_at_s = reservation.announced_at_s, report.measured_at_s
+    was_announced = announced_at_s is not None and (
+        measured_at_s is None or measured_at_s >= announced_at_s
+    )
+    is_listed = report.lists or reservation.listed_at_s is not None
+    if not (was_announced or (is_listed and _is_included(reservation, shown))):
+        return False
+    return report.record is None or not any(
         provider.may_lack(reservation.instance_uuid, reservation.created_at_s)
         for provider in _providers_of(reservation, report.record)
     )
@@ -180,11 +169,6 @@ def _providers_of(reservation: Reservation, record: HostRecord) -> list[Resource
     """The providers from which a reservation takes, as the host reports them."""
     taken_from = {use.provider for use in uses_on(record, reservation.resources)}
     return [provider for provider in record.resource_providers if provider.uuid in taken_from]
-
-
-def _was_announced(reservation: Reservation, measured_at_s: float | None) -> bool:
-    announced = reservation.announced_at_s
-    return announced is not None and (measured_at_s is None or measured_at_s >= announced)
 
 
 def _shown(existing: Sequence[Reservation], use: ReportedUse, instances: Facts) -> set[str]:
@@ -239,7 +223,7 @@ def _kept(
     expires_at_s = reservation.expires_at_s
     if report.lists and is_under_way(reservation.instance_uuid, report.instances):
         expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
-    return msgspec.structs.replace(
+    return structs.replace(
         reservation,
         listed_at_s=listed_at_s,
         other_use=use,
@@ -250,11 +234,7 @@ def _kept(
 
 def _smallest(uses: Sequence[ReportedUse]) -> ReportedUse:
     """The smallest in each dimension."""
-    return ReportedUse(
-        vcpus=min(use.vcpus for use in uses),
-        memory_mb=min(use.memory_mb for use in uses),
-        disk_mb=min(use.disk_mb for use in uses),
-    )
+    return ReportedUse(*map(min, zip(*map(structs.astuple, uses), strict=True)))
 
 
 def _known(instances: Facts, reserved: Container[str]) -> Sizes:
@@ -272,9 +252,5 @@ def _takes(facts: Mapping[str, Any]) -> Sizes:
 
 
 def _sum(sizes: Iterable[Sizes]) -> Sizes:
-    vcpus = memory_mb = disk_mb = 0
-    for size in sizes:
-        vcpus += size[0]
-        memory_mb += size[1]
-        disk_mb += size[2]
+    vcpus, memory_mb, disk_mb = map(sum, zip((0, 0, 0), *sizes, strict=True))
     return vcpus, memory_mb, disk_mb

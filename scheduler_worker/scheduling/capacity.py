@@ -12,14 +12,14 @@ not depend on each other then, so each is counted by itself, in one of two ways:
   all that these filters read are filled once.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec import structs
 
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
-from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.columns import COLUMNS, CONSUMED, take
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
@@ -54,19 +54,6 @@ class Taken(NamedTuple):
     virt: VirtUse
     unknown: Collection[str]
     """Columns that depend on which cells, devices and providers are chosen."""
-
-
-def taken_in_columns(
-    resources: Resources, of_root: Mapping[str, Values], unknown: Collection[str]
-) -> Taken:
-    """What an instance takes of columns: ``resources``, and ``of_root`` of hosts' inventories."""
-    virt = resources.virt or NO_USE
-    row = {c.name: np.zeros(1, c.dtype) for c in COLUMNS if c.name in CONSUMED}
-    row["virt_use"][0] = NO_USE
-    take(row, 0, resources, 1)
-    numbers = {name: -values[0] for name, values in row.items() if name not in _OBJECTS}
-    amounts = {name: amount for name, amount in numbers.items() if amount}
-    return Taken(amounts | dict(of_root), virt, unknown)
 
 
 class HostsAfter(HostSubset):
@@ -151,7 +138,7 @@ class Steps:
 
 
 class HostToFill(NamedTuple):
-    """A copy of one host: all that filters may look at."""
+    """A copy of one host, with all that filters may look at."""
 
     row: int
     record: HostRecord
@@ -160,63 +147,12 @@ class HostToFill(NamedTuple):
     instances: Mapping[str, Mapping[str, Any]]
     most: int
     """How many instances the other filters let it take."""
-    kind: Hashable | None
-    """Hosts of one kind take as many instances; None: it is the only one of its kind."""
+    kind: Hashable
+    """Hosts of one kind take as many instances."""
 
 
-class Filled(NamedTuple):
-    """What became of a host."""
-
-    instances: int
-    refused_by: str | None
-    """None: it takes all that the other filters let it take."""
-    is_exact: bool = True
-
-
-def copied(hosts: HostTable, row: int, most: int, filters: Sequence[Filter]) -> HostToFill:
-    """A host of a table, to be filled after the table has changed."""
-    record = hosts.records[row]
-    return HostToFill(
-        row=row,
-        record=record,
-        version=hosts.versions[row],
-        reservations=hosts.reservations_of_host(record.uuid),
-        instances=hosts.reported_instances(record.host),
-        most=most,
-        kind=_kind(hosts, row, most) if all(type(unit) in _ALIKE for unit in filters) else None,
-    )
-
-
-def _kind(hosts: HostTable, row: int, most: int) -> Hashable:
-    columns = tuple(hosts.columns[name].item(row) for name in _READ)
-    providers = hosts.columns["provider_tree"].item(row).providers
-    return columns, providers, tuple(map(id, hosts.aggregates_of(hosts.records[row].host))), most
-
-
-def fill(
-    pipeline: Pipeline,
-    like: HostTable,
-    hosts: Sequence[HostToFill],
-    spec: RequestSpec,
-    filters: Sequence[Filter],
-    steps: Steps,
-) -> dict[int, Filled]:
-    """Row -> how many instances the host takes. ``like`` has the time and the aggregates."""
-    kinds = {_name(host): host for host in hosts}
-    copies = _table(like, list(kinds.values()))
-    filled: dict[Hashable, Filled] = {}
-    for name, kind in kinds.items():
-        row = copies.row_of(kind.record.uuid)
-        assert row is not None  # noqa: S101 - it was just put
-        filled[name] = _filled(pipeline, copies, row, spec, filters, kind.most, steps)
-    return {host.row: filled[_name(host)] for host in hosts}
-
-
-def _name(host: HostToFill) -> Hashable:
-    return host.row if host.kind is None else (host.kind,)
-
-
-def _table(like: HostTable, hosts: Sequence[HostToFill]) -> HostTable:
+def _table(like: HostTable, hosts: Collection[HostToFill]) -> HostTable:
+    """Copies of hosts; ``like`` has the time and the aggregates."""
     copies = HostTable()
     copies.now_s = like.now_s
     if hosts:
@@ -230,47 +166,8 @@ def _table(like: HostTable, hosts: Sequence[HostToFill]) -> HostTable:
     return copies
 
 
-def _filled(
-    pipeline: Pipeline,
-    hosts: HostTable,
-    row: int,
-    spec: RequestSpec,
-    filters: Sequence[Filter],
-    most: int,
-    steps: Steps,
-) -> Filled:
-    host = hosts.state(row)
-    for placed in range(most):
-        if not steps.count:
-            return Filled(most, None, is_exact=False)
-        steps.count -= 1
-        request = structs.replace(spec, instance_uuid=f"{row}/{placed}")
-        for unit in filters:
-            if not unit.host_passes(host, request):
-                return Filled(placed, unit.name)
-        limits = pipeline.selections.of(hosts, row, request, None).limits
-        hosts.consume(pipeline.selections.claim(host, request, limits, ""))
-    return Filled(most, None)
-
-
 NOTHING = "nothing"
 """What limits a host that takes any number."""
-
-
-class HostRoom(NamedTuple):
-    """What each host takes; all arrays are over the rows of the table."""
-
-    instances: Values
-    """How many instances fit by the filters that judge capacity; UNBOUNDED: any number."""
-    limits: Sequence[str]
-    limited_by: Values
-    """The index in ``limits`` of what runs out first."""
-    filters: Sequence[str]
-    lost_to: Values
-    """The index in ``filters`` of the filter that rejects the host all the same; -1: none does."""
-    zones: tuple[Values, Sequence[str]]
-    """The group of each host, and the zone of each group."""
-    is_exact: bool
 
 
 class Measurement:
@@ -282,17 +179,21 @@ class Measurement:
     def __init__(self, pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> None:
         """Raises as filters do: RequestError, NoValidHost."""
         self._pipeline, self._hosts, self._spec = pipeline, hosts, spec
-        self._instances = np.full(len(hosts), UNBOUNDED, "i8")
-        self._limits = [NOTHING]
-        self._limited_by = np.zeros(len(hosts), "i8")
+        self.instances = np.full(len(hosts), UNBOUNDED, "i8")
+        """How many instances fit by the filters that judge capacity; UNBOUNDED: any number."""
+        self.limits = [NOTHING]
+        self.limited_by = np.zeros(len(hosts), "i8")
+        """The index in ``limits`` of what runs out first."""
         groups = hosts.by_aggregates()
         zones = [pipeline.selections.zone_of(member) for member in groups.members]
-        self._zones = groups.numbers.copy(), zones
-        self._is_exact = True
+        self.zones = groups.numbers.copy(), zones
+        """The group of each host, and the zone of each group."""
+        self.is_exact = True
         asked = pipeline.evaluator.asked(spec)
         static = [unit for unit in asked if unit.of_one_request or not unit.reads_use]
-        self._filters = [unit.name for unit in static]
-        self._lost_to, survivors = _lost_to(static, hosts, spec)
+        self.filters = [unit.name for unit in static]
+        self.lost_to, survivors = _lost_to(static, hosts, spec)
+        """The index in ``filters`` of the filter that rejects the host all the same; -1: none."""
         taken = _taken(pipeline, hosts, spec)
         judging = [unit for unit in asked if unit not in static]
         self._to_ask = [unit for unit in judging if not self._count(unit, taken)]
@@ -308,8 +209,8 @@ class Measurement:
             lacking = unit.shortages(HostsAfter(hosts, taken, counts), spec)
         except NotInColumns:
             return False
-        fewer = counts < self._instances
-        self._instances = np.where(fewer, counts, self._instances)
+        fewer = counts < self.instances
+        self.instances = np.where(fewer, counts, self.instances)
         for name, amounts in lacking.items():
             self._limit(fewer & (amounts > 0), name)
             fewer &= ~(amounts > 0)
@@ -318,42 +219,75 @@ class Measurement:
 
     def _limit(self, rows: Mask, name: str) -> None:
         if rows.any():
-            self._limited_by[rows] = self._number(name)
+            self.limited_by[rows] = self._number(name)
 
     def _number(self, name: str) -> int:
-        if name not in self._limits:
-            self._limits.append(name)
-        return self._limits.index(name)
+        if name not in self.limits:
+            self.limits.append(name)
+        return self.limits.index(name)
 
     def _copies(self, survivors: Mask) -> list[HostToFill]:
         """Copies of the hosts that take one instance; the others are full."""
-        survivors = survivors & (self._instances > 0)
+        survivors = survivors & (self.instances > 0)
         for unit in self._to_ask:
             after = left_by(unit, self._hosts, self._spec, survivors)
-            self._instances[survivors & ~after] = 0
+            self.instances[survivors & ~after] = 0
             self._limit(survivors & ~after, unit.name)
             survivors = after
-        rows, most = np.flatnonzero(survivors).tolist(), self._instances
-        return [copied(self._hosts, row, int(most[row]), self._to_ask) for row in rows]
+        is_alike = all(type(unit) in _ALIKE for unit in self._to_ask)
+        return [self._copied(row, is_alike) for row in np.flatnonzero(survivors).tolist()]
 
-    def finish(self, steps: Steps | None = None) -> HostRoom:
+    def _copied(self, row: int, is_alike: bool) -> HostToFill:
+        hosts, most = self._hosts, int(self.instances[row])
+        record, kind = hosts.records[row], row if not is_alike else _kind(hosts, row, most)
+        return HostToFill(
+            row=row,
+            record=record,
+            version=hosts.versions[row],
+            reservations=hosts.reservations_of_host(record.uuid),
+            instances=hosts.reported_instances(record.host),
+            most=most,
+            kind=kind,
+        )
+
+    def finish(self, steps: Steps | None = None) -> Self:
         """Fill the hosts that have to be filled, in so many steps; needs no lock of the table."""
         steps = Steps() if steps is None else steps
-        filled = fill(self._pipeline, self._hosts, self._to_fill, self._spec, self._to_ask, steps)
-        for row, host in filled.items():
-            self._instances[row] = host.instances
-            self._is_exact &= host.is_exact
-            if host.refused_by is not None:
-                self._limited_by[row] = self._number(host.refused_by)
-        return HostRoom(
-            self._instances,
-            self._limits,
-            self._limited_by,
-            self._filters,
-            self._lost_to,
-            self._zones,
-            self._is_exact,
-        )
+        kinds = {host.kind: host for host in self._to_fill}
+        copies = _table(self._hosts, kinds.values())
+        filled = {kind: self._filled(copies, host, steps) for kind, host in kinds.items()}
+        for host in self._to_fill:
+            self.instances[host.row], refused_by = filled[host.kind]
+            if refused_by is not None:
+                self.limited_by[host.row] = self._number(refused_by)
+        return self
+
+    def _filled(self, copies: HostTable, host: HostToFill, steps: Steps) -> tuple[int, str | None]:
+        """How many instances a copy takes, and the filter that refuses more.
+
+        None: it takes all that the other filters let it take.
+        """
+        row = copies.row_of(host.record.uuid)
+        assert row is not None  # noqa: S101 - it was just put
+        state, selections = copies.state(row), self._pipeline.selections
+        for placed in range(host.most):
+            if not steps.count:
+                self.is_exact = False
+                break
+            steps.count -= 1
+            request = structs.replace(self._spec, instance_uuid=f"{row}/{placed}")
+            for unit in self._to_ask:
+                if not unit.host_passes(state, request):
+                    return placed, unit.name
+            limits = selections.of(copies, row, request, None).limits
+            copies.consume(selections.claim(state, request, limits, ""))
+        return host.most, None
+
+
+def _kind(hosts: HostTable, row: int, most: int) -> Hashable:
+    columns = tuple(hosts.columns[name].item(row) for name in _READ)
+    providers = hosts.columns["provider_tree"].item(row).providers
+    return columns, providers, tuple(map(id, hosts.aggregates_of(hosts.records[row].host))), most
 
 
 def _lost_to(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> tuple[Values, Mask]:
@@ -370,13 +304,16 @@ def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
     unknown = ["provider_tree"] if pipeline.providers.applies(spec) else []
     if spec.numa_topology or spec.pci_requests:
         unknown += ["numa_topology", "pci_pools", "free_pci_devices"]
-    resources = resources_of(spec.flavor)
-    if spec.vm and (virt := virt_use_of(spec)):
-        resources = structs.replace(resources, virt=virt)
-    return taken_in_columns(resources, pipeline.inventories.taken_in_columns(hosts, spec), unknown)
+    virt = (virt_use_of(spec) if spec.vm else None) or NO_USE
+    row = {c.name: np.zeros(1, c.dtype) for c in COLUMNS if c.name in CONSUMED}
+    row["virt_use"][0] = NO_USE
+    take(row, 0, structs.replace(resources_of(spec.flavor), virt=virt), 1)
+    amounts = {name: -values[0] for name, values in row.items() if name not in _OBJECTS}
+    of_root = pipeline.inventories.taken_in_columns(hosts, spec)
+    return Taken({name: n for name, n in amounts.items() if n} | dict(of_root), virt, unknown)
 
 
-def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> ClusterCapacity:
+def of_cluster(cluster: str, policy: PolicyReference, room: Measurement) -> ClusterCapacity:
     """The capacity of a cluster for one kind of instance."""
     survivors = room.lost_to < 0
     limited = dict(sorted(_limited(room, survivors), key=lambda item: -item[1].hosts))
@@ -397,10 +334,9 @@ def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> Cluster
 def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     """The capacity of all clusters for one flavor."""
     counts = [cluster.instances for cluster in clusters]
-    hosts: dict[str, int] = {}
+    hosts: Counter[str] = Counter()
     for cluster in clusters:
-        for limit, limited in cluster.limited_by.items():
-            hosts[limit] = hosts.get(limit, 0) + limited.hosts
+        hosts.update({limit: limited.hosts for limit, limited in cluster.limited_by.items()})
     return FlavorCapacity(
         name=name,
         instances=None if None in counts else sum(count or 0 for count in counts),
@@ -410,7 +346,7 @@ def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     )
 
 
-def _limited(room: HostRoom, survivors: Mask) -> Iterator[tuple[str, Limited]]:
+def _limited(room: Measurement, survivors: Mask) -> Iterator[tuple[str, Limited]]:
     for number, name in enumerate(room.limits):
         of_it = survivors & (room.limited_by == number)
         if of_it.any():
@@ -418,14 +354,14 @@ def _limited(room: HostRoom, survivors: Mask) -> Iterator[tuple[str, Limited]]:
             yield name, Limited(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
 
 
-def _lost(room: HostRoom) -> Iterator[tuple[str, Lost]]:
+def _lost(room: Measurement) -> Iterator[tuple[str, Lost]]:
     for number, name in enumerate(room.filters):
         of_it = room.lost_to == number
         if of_it.any():
             yield name, Lost(hosts=int(np.count_nonzero(of_it)), instances=_sum(room, of_it))
 
 
-def _sum(room: HostRoom, rows: Mask) -> int | None:
+def _sum(room: Measurement, rows: Mask) -> int | None:
     """None: a host among them takes any number."""
     counts = room.instances[rows]
     return None if (counts >= UNBOUNDED).any() else int(counts.sum())
@@ -437,7 +373,7 @@ def _most(counts: Iterable[tuple[str, int]]) -> str | None:
     return max(limiting, key=lambda count: count[1])[0] if limiting else None
 
 
-def _by_zone(room: HostRoom, survivors: Mask) -> dict[str, int | None]:
+def _by_zone(room: Measurement, survivors: Mask) -> dict[str, int | None]:
     numbers, zones = room.zones
     hosts = np.bincount(numbers, minlength=len(zones))
     endless = np.bincount(numbers[survivors & (room.instances >= UNBOUNDED)], minlength=len(zones))

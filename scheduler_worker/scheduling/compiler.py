@@ -26,14 +26,25 @@ from scheduler_worker.model.policies import (
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,
-    CatalogueEntry,
     UnitKind,
     declared_parameters,
     parameter_values,
 )
 from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt import mandatory as ovirt
+from scheduler_worker.scheduling.ovirt.host_facts import (
+    CompatibilityVersionFilter,
+    HostDeviceFilter,
+    LeasesReadyFilter,
+    MediatedDevicesFilter,
+    MigrationDomainFilter,
+    PinToHostFilter,
+)
+from scheduler_worker.scheduling.ovirt.resources import (
+    CpuLevelFilter,
+    CpuPinningFilter,
+    CpuTopologyFilter,
+)
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
 from scheduler_worker.scheduling.prefilters.units import (
@@ -45,13 +56,25 @@ from scheduler_worker.scheduling.prefilters.units import (
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import Selector
 
+OF_OVIRT: Mapping[str, type[Filter]] = {
+    "Compatibility-Version": CompatibilityVersionFilter,
+    "CPU-Level": CpuLevelFilter,
+    "CPUTopology": CpuTopologyFilter,
+    "CpuPinning": CpuPinningFilter,
+    "HostDevice": HostDeviceFilter,
+    "PinToHost": PinToHostFilter,
+    "VM leases ready": LeasesReadyFilter,
+    "MDevice": MediatedDevicesFilter,
+}
+"""oVirt's filters that are asked first under every policy, by oVirt's name. They concern requests
+that say what they need of a host in ``vm``."""
 MANDATORY: Mapping[str, type[Filter]] = {
     RequestedDestination.__name__: RequestedDestination,
     RequestFilters.__name__: RequestFilters,
     Inventories.__name__: Inventories,
     ResourceProviders.__name__: ResourceProviders,
     PlacementCandidates.__name__: PlacementCandidates,
-    **ovirt.MANDATORY,
+    **OF_OVIRT,
 }
 """The filters that are asked first under every policy, in this order, by name."""
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
@@ -182,8 +205,9 @@ class _Compiler:
         providers = self._made(ResourceProviders.__name__, ResourceProviders)
         inventories = self._made(Inventories.__name__, Inventories)
         candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
-        of_hosts = ovirt.OF_HOSTS if policy.only_hosts_up else {}
-        of_ovirt = {**of_hosts, **ovirt.MANDATORY}
+        # Hosts must be up first of all; ``nova`` names a filter of its own for that.
+        up = {"MigrationDomain": MigrationDomainFilter} if policy.only_hosts_up else {}
+        of_ovirt: Mapping[str, type[Filter]] = {**up, **OF_OVIRT}
         mandatory = [
             self._made(LABEL, RequestedDestination),
             self._made(RequestFilters.__name__, RequestFilters),
@@ -217,7 +241,14 @@ class _Compiler:
     def _used(
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
     ) -> AnyUnit | None:
-        entry = self._check(use, kind)
+        """The unit of a use; None: it cannot be used, and the problem is recorded."""
+        if (kind, use.label) in self._labels:
+            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
+        self._labels.add((kind, use.label))
+        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
+            self._problem(f"{kind} {use.unit}", problem)
+            return None
+        entry = self._catalogue.find(use.unit, kind)
         if entry is None or not issubclass(entry.unit, base):
             return None
         return self._made(use.label, entry.unit, use, factor)
@@ -227,16 +258,6 @@ class _Compiler:
             self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
         made = self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
         return Reversed(made) if made is not None and made.lower_is_better else made
-
-    def _check(self, use: UnitUse, kind: UnitKind) -> CatalogueEntry | None:
-        """The unit of a use; None: it cannot be used, and the problem is recorded."""
-        if (kind, use.label) in self._labels:
-            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
-        self._labels.add((kind, use.label))
-        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
-            self._problem(f"{kind} {use.unit}", problem)
-            return None
-        return self._catalogue.find(use.unit, kind)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0

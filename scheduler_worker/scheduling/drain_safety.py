@@ -100,7 +100,8 @@ class DrainSafety:
         """The hosts whose VMs of a kind may have no other host than this one."""
         spec, hosts = kind.spec(None, _ELSEWHERE), self._hosts
         asked = self._evaluator.asked(spec)
-        shared = [unit for unit in asked if _is_shared(unit)]
+        internal = (unit for unit in asked if unit.is_internal() and unit.declares_reads())
+        shared = [unit for unit in internal if not unit.of_one_request]
         compared = [unit for unit in asked if isinstance(unit, SourceFilter)]
         if not _passing(self._alone, spec, shared).any():
             return []
@@ -121,10 +122,6 @@ def _passing(hosts: HostTable, spec: RequestSpec, filters: Iterable[Filter]) -> 
     for unit in filters:
         mask = left_by(unit, hosts, spec, mask)
     return mask
-
-
-def _is_shared(unit: Filter) -> bool:
-    return unit.is_internal() and unit.declares_reads() and not unit.of_one_request
 
 
 def _alone(hosts: HostTable, host: str) -> HostTable:

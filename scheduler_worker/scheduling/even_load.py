@@ -13,7 +13,6 @@ from scheduler_worker.model.cluster_load import (
     HostLoad,
     Migration,
     Proposals,
-    VmLoad,
 )
 from scheduler_worker.scheduling.ovirt.parameters import High, Megabytes, Minutes
 from scheduler_worker.scheduling.ovirt.relief import (
@@ -66,7 +65,8 @@ class EvenLoadBalance(Balance):
         clock = BoundsClock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
         sources = over(hosts, self._high_percent, clock)
         ready = self._ready(hosts, memory, clock)
-        destinations = Destinations(ready, self._room)
+        low_mb = float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
+        destinations = Destinations(ready, Headroom(self._target_percent, low_mb))
         proposals = Proposals(
             migration
             for source in sources
@@ -83,12 +83,6 @@ class EvenLoadBalance(Balance):
     def _target_percent(self) -> float:
         """The load below which sources are brought, and at which destinations stop."""
         return self._high_percent - float(self.parameters.Headroom)
-
-    @property
-    def _room(self) -> Headroom:
-        return Headroom(
-            self._target_percent, float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
-        )
 
     def _remembered(
         self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float
@@ -127,10 +121,11 @@ class EvenLoadBalance(Balance):
         load = host.load or 0.0
         surplus = load - self._target_percent * host.shared_cpus
         least = (load - self._high_percent * host.shared_cpus) * _share_to_relieve(host, clock)
-        movable = [
-            vm for vm in host.vms if vm.can_move and vm.id not in resting and vm.load > least
-        ]
-        for vm in _smallest_that_suffices_first(movable, surplus):
+        movable = (vm for vm in host.vms if vm.can_move and vm.id not in resting)
+        worth_it = [vm for vm in movable if vm.load > least]
+        # Those whose load is at least the surplus, ascending; then the others, descending.
+        worth_it.sort(key=lambda vm: (vm.load < surplus, abs(vm.load - surplus)))
+        for vm in worth_it:
             if names := destinations.with_room_for(vm, host.name):
                 yield Migration(
                     vm=vm.id,
@@ -149,11 +144,6 @@ def _share_to_relieve(host: HostLoad, clock: BoundsClock) -> float:
         return 0.0
     lasts_s = clock.now_s - host.out_of_bounds_since_s
     return min(1.0, _PATIENCE * clock.duration_s / max(lasts_s, 1.0))
-
-
-def _smallest_that_suffices_first(vms: Sequence[VmLoad], surplus: float) -> list[VmLoad]:
-    """The VMs whose load is at least the surplus, ascending; then the others, descending."""
-    return sorted(vms, key=lambda vm: (vm.load < surplus, abs(vm.load - surplus)))
 
 
 def _why_nothing(sources: Sequence[SourceHost], ready: Sequence[HostLoad]) -> str:

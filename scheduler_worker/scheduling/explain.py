@@ -2,15 +2,10 @@
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
-from scheduler_worker.model.decisions import (
-    Diagnosis,
-    HostVerdict,
-    NearMiss,
-    WeightPart,
-)
+from scheduler_worker.model.decisions import Diagnosis, HostVerdict, NearMiss, WeightPart
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows
 from scheduler_worker.model.requests import RequestSpec
@@ -74,7 +69,7 @@ def explain(
     passed, best first, then the others.
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None
-    spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
+    spec = structs.replace(request.spec, instance_uuid=uuid)
     evaluation = pipeline.evaluator.evaluate_afresh(hosts, spec, in_order=True)
     results = evaluation.results
     order = list(pipeline.rank(hosts, evaluation, spec, rng)) if results.passed else []
@@ -86,7 +81,7 @@ def explain(
     for row in rows:
         if row not in verdicts:
             verdicts[row] = _rejection(pipeline, hosts.state(row), evaluation, spec)
-    return msgspec.structs.replace(
+    return structs.replace(
         results.diagnosis(),
         verdicts=tuple(verdicts[row] for row in rows),
         left_out=len(reported) - len(rows),
@@ -127,13 +122,9 @@ def _rejection(
     pipeline: Pipeline, host: HostState, evaluation: Evaluation, spec: RequestSpec
 ) -> HostVerdict:
     name = evaluation.results.rejected_by(host.row)
-    reasons = [unit.reason(host, spec) for unit in pipeline.evaluator.filters if unit.name == name]
-    return HostVerdict(
-        host=host.host,
-        nodename=host.nodename,
-        rejected_by=name,
-        reason=reasons[0] if reasons else None,
-    )
+    named = (unit for unit in pipeline.evaluator.filters if unit.name == name)
+    why = next((unit.reason(host, spec) for unit in named), None)
+    return HostVerdict(host=host.host, nodename=host.nodename, rejected_by=name, reason=why)
 
 
 def _weighings(

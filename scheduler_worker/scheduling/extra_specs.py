@@ -26,21 +26,33 @@ from scheduler_worker.model.requests import Flavor
 from scheduler_worker.model.sizes import MAX_SIZE
 
 Value = str | Sequence[str] | None
+Operator = Callable[[Any, Sequence[str]], bool]
 
-_NUMERIC: dict[str, Callable[[float, float], bool]] = {
-    "=": operator.ge,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-}
-_TEXT: dict[str, Callable[[str, str], bool]] = {
-    "s==": operator.eq,
-    "s!=": operator.ne,
-    "s<": operator.lt,
-    "s<=": operator.le,
-    "s>": operator.gt,
-    "s>=": operator.ge,
+
+def _of_numbers(test: Callable[[float, float], bool]) -> Operator:
+    return lambda value, words: test(float(value), float(words[0]))
+
+
+def _of_texts(test: Callable[[str, str], bool]) -> Operator:
+    return lambda value, words: test(value, words[0])
+
+
+_OPERATORS: dict[str, Operator] = {
+    "=": _of_numbers(operator.ge),
+    ">=": _of_numbers(operator.ge),
+    "==": _of_numbers(operator.eq),
+    "!=": _of_numbers(operator.ne),
+    "<=": _of_numbers(operator.le),
+    "s==": _of_texts(operator.eq),
+    "s!=": _of_texts(operator.ne),
+    "s<": _of_texts(operator.lt),
+    "s<=": _of_texts(operator.le),
+    "s>": _of_texts(operator.gt),
+    "s>=": _of_texts(operator.ge),
+    "<in>": lambda value, words: words[0] in value,
+    "<all-in>": lambda value, words: all(word in value for word in words),
+    # The words at even indexes are the alternatives; those between them are ignored.
+    "<or>": lambda value, words: value in words[::2],
 }
 
 
@@ -51,33 +63,22 @@ def match(value: Value, requirement: str) -> bool:
     a text with a list, or ``<or>`` without words.
     """
     name, *operands = requirement.split() or [""]
-    if name in _NUMERIC or name in _TEXT:
-        return bool(operands) and value is not None and _compare(name, value, operands[0])
-    if name == "<in>":
-        return bool(operands) and value is not None and operands[0] in value
-    if name == "<all-in>":
-        return bool(operands) and value is not None and all(word in value for word in operands)
-    if name == "<or>":
-        return _is_one_of(value, operands)
-    return value == requirement
-
-
-def _compare(name: str, value: Any, operand: str) -> bool:
+    if name not in _OPERATORS:
+        return value == requirement
+    if name == "<or>" and value is not None and not operands:
+        raise ValueError("<or> without alternatives")
     try:
-        if name in _TEXT:
-            return _TEXT[name](value, operand)
-        return _NUMERIC[name](float(value), float(operand))
+        return value is not None and bool(operands) and _OPERATORS[name](value, operands)
     except TypeError:
         raise ValueError("a list has no order and is no number") from None
 
 
-def _is_one_of(value: Value, operands: Sequence[str]) -> bool:
-    """The words at even indexes are the alternatives; those between them are ignored."""
-    if value is None:
+def meets(value: Value, requirement: str) -> bool:
+    """The same, but a text where the operator needs a number does not meet the requirement."""
+    try:
+        return match(value, requirement)
+    except ValueError:
         return False
-    if not operands:
-        raise ValueError("<or> without alternatives")
-    return value in operands[::2]
 
 
 _STANDARD_CLASSES = frozenset(

@@ -18,15 +18,9 @@ NOVA_ALL_FILTERS = "nova.scheduler.filters.all_filters"
 NOVA_ALL_WEIGHERS = "nova.scheduler.weights.all_weighers"
 
 DEFAULT_FILTERS = (
-    "ComputeFilter",
-    "AvailabilityZoneFilter",
-    "CoreFilter",
-    "RamFilter",
-    "DiskFilter",
-    "ComputeCapabilitiesFilter",
-    "ImagePropertiesFilter",
-    "ServerGroupAntiAffinityFilter",
-    "ServerGroupAffinityFilter",
+    *("ComputeFilter", "AvailabilityZoneFilter", "CoreFilter", "RamFilter", "DiskFilter"),
+    *("ComputeCapabilitiesFilter", "ImagePropertiesFilter"),
+    *("ServerGroupAntiAffinityFilter", "ServerGroupAffinityFilter"),
 )
 
 

@@ -36,14 +36,9 @@ def priority_boost_s(
 
 def queue_priority(spec: RequestSpec, instances: int) -> float:
     """From just above 0 to 1: the fewer resources and constraints, the larger."""
-    cost = instances * _size(spec.flavor) + constraints(spec) / _CONSTRAINTS_PER_SIZE
-    return 1.0 / (1.0 + cost)
-
-
-def _size(flavor: Flavor) -> float:
-    """The mean of its vCPUs, memory and disk in units of the reference flavor's."""
-    vcpus, memory, disk = _REFERENCE_SIZES
-    return (flavor.vcpus / vcpus + flavor.memory_mb / memory + flavor.disk_mb / disk) / 3
+    flavor, (vcpus, memory, disk) = spec.flavor, _REFERENCE_SIZES
+    size = (flavor.vcpus / vcpus + flavor.memory_mb / memory + flavor.disk_mb / disk) / 3
+    return 1.0 / (1.0 + instances * size + constraints(spec) / _CONSTRAINTS_PER_SIZE)
 
 
 def constraints(spec: RequestSpec) -> int:

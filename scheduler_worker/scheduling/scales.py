@@ -7,7 +7,7 @@ depend on the best or the worst of the hosts that are left, and be rescaled betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -207,8 +207,6 @@ class Scale:
         """Whether every host gets 0."""
         self.products: Values = np.empty(0)
         """What each host gets; empty where :attr:`is_constant`."""
-        self._note: Callable[..., None] = _ignored
-        """Told of scores that came or went."""
         self.recompute()
 
     @classmethod
@@ -326,6 +324,9 @@ class Scale:
     def _update(self, touched: Rows) -> bool:
         raise NotImplementedError
 
+    def _note(self, *some: float) -> None:
+        """These scores came or went, which does not matter to every scale."""
+
     def _set_products(self, places: Rows, low: float = 0.0, width: float = 1.0) -> None:
         """Compute the products of these positions: one by one, while that is cheaper."""
         many, scores, products = self._multiplier, self._scores, self.products
@@ -358,10 +359,6 @@ def _clamped(unit: Weigher, raw: Values) -> Values:
     return scores
 
 
-def _ignored(*some: float) -> None:
-    """For scales to which it does not matter which scores came or went."""
-
-
 class NormalizedScale(Scale):
     """Scores spread over 0..1 between the smallest and the largest of them (or the bounds).
 
@@ -373,11 +370,13 @@ class NormalizedScale(Scale):
     ) -> None:
         self._ends = Ends(unit.minval, unit.maxval)
         super().__init__(unit, spec, multiplier, raw)
-        self._note = self._ends.note
 
     @property
     def ends(self) -> tuple[float, float] | None:
         return None if self._rescaling else (self._ends.low, self._ends.high)
+
+    def _note(self, *some: float) -> None:
+        self._ends.note(*some)
 
     def recompute(self) -> None:
         self._ends.forget()
@@ -444,7 +443,6 @@ class RankScale(Scale):
         self._is_changed = False
         self._counted: CountedRanks | None = None
         super().__init__(unit, spec, multiplier, raw)
-        self._note = self._noted
 
     def recompute(self) -> None:
         self._is_changed = False
@@ -462,7 +460,7 @@ class RankScale(Scale):
         self._counted = None
         super().delete(at)
 
-    def _noted(self, *some: float) -> None:
+    def _note(self, *some: float) -> None:
         self._is_changed = True
 
     def _update(self, touched: Rows) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.aggregates import DEFAULT_AVAILABILITY_ZONE, zones
 from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Allocation, Selection
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Values
+from scheduler_worker.model.hosts import Aggregates, HostState
 from scheduler_worker.model.inventories import uses_on
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
@@ -37,11 +38,8 @@ FLAVOR = ""
 
 def groups_of(spec: RequestSpec) -> list[str]:
     """The names of the groups for which the caller needs to know a provider."""
-    return [
-        requested_resource.requester_id
-        for requested_resource in spec.requested_resources or ()
-        if requested_resource.requester_id
-    ]
+    groups = spec.requested_resources or ()
+    return [group.requester_id for group in groups if group.requester_id]
 
 
 def mappings_on(host: HostState, spec: RequestSpec, taken: Resources) -> dict[str, list[str]]:
@@ -135,7 +133,7 @@ class Selections:
         allocation = self._allocation(hosts, row, spec, selection.limits)
         if allocation is None:
             return selection
-        return msgspec.structs.replace(selection, allocation=allocation)
+        return structs.replace(selection, allocation=allocation)
 
     def claim(
         self, host: HostState, spec: RequestSpec, limits: SchedulerLimits, request_id: str
@@ -177,13 +175,19 @@ class Selections:
         return selections
 
     def _made(self, host: HostState, spec: RequestSpec, evaluation: Evaluation | None) -> Selection:
+        zones_of_hosts = host.table.derived(
+            self._zone_key,
+            lambda host: self.zone_of(host.aggregates),
+            "O",
+            lambda all_: all_.by_aggregates().each(self.zone_of, "O"),
+        )
         return Selection(
             service_host=host.host,
             nodename=host.nodename,
             compute_node_uuid=host.uuid,
             cell_uuid=host.cell_uuid,
             limits=self._limits(host, spec, evaluation),
-            availability_zone=str(self._zones(host.table)[host.row]),
+            availability_zone=str(zones_of_hosts[host.row]),
         )
 
     def _taken(self, host: HostState, spec: RequestSpec, limits: SchedulerLimits) -> Resources:
@@ -194,10 +198,10 @@ class Selections:
         uses = self._of_providers(host, spec)
         resources = resources_of(spec.flavor)
         if spec.vm and (use := virt_use_of(spec)):
-            resources = msgspec.structs.replace(resources, virt=use)
+            resources = structs.replace(resources, virt=use)
         if not (inside.cells or inside.devices or uses):
             return resources
-        return msgspec.structs.replace(
+        return structs.replace(
             resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
         )
 
@@ -205,12 +209,11 @@ class Selections:
         if self._candidates.applies(spec):
             return self._candidates.taken_by(spec, host)
         uses = self._inventories.taken_by(spec, host)
-        return uses + self._providers.taken_by(spec, host) if self._asks_providers(spec) else uses
-
-    def _asks_providers(self, spec: RequestSpec) -> bool:
         if names_destination(spec):  # filters may be skipped then, and finding the class asks them
-            return self._providers.applies(spec)
-        return self._providers in self._classes.of(spec).applying
+            asks = self._providers.applies(spec)
+        else:
+            asks = self._providers in self._classes.of(spec).applying
+        return uses + self._providers.taken_by(spec, host) if asks else uses
 
     def _allocation(
         self, hosts: HostTable, row: int, spec: RequestSpec, limits: SchedulerLimits
@@ -228,15 +231,6 @@ class Selections:
         if is_claimed:
             return allocation_on(host, spec, taken)
         return Allocation(mappings=mappings_on(host, spec, taken))
-
-    def _zones(self, hosts: Hosts) -> Values:
-        """One of the zones of each host."""
-        return hosts.derived(
-            self._zone_key,
-            lambda host: self.zone_of(host.aggregates),
-            "O",
-            lambda all_: all_.by_aggregates().each(self.zone_of, "O"),
-        )
 
     def zone_of(self, some: Aggregates) -> str:
         """One of the zones of hosts in these aggregates."""

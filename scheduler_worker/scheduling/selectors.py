@@ -56,7 +56,10 @@ class Ranking:
     ) -> None:
         self.rows = rows
         self.totals = totals
-        self._head = self._shuffled_ties(rng) if shuffle else []
+        self._head: list[int] = []
+        if shuffle:
+            self._head = np.flatnonzero(totals == totals.max()).tolist()
+            rng.shuffle(self._head)
         few = min(subset, len(totals))
         best_few = [int(totals.argmax())] if few == 1 else best(totals, few).tolist()
         self._head += [position for position in best_few if position not in self._head]
@@ -65,11 +68,6 @@ class Ranking:
             self._head.insert(0, chosen)
         self._left: Values | None = None
         """The totals of hosts that are not in ``_head``; None: it has only its first hosts."""
-
-    def _shuffled_ties(self, rng: RandomSource) -> list[int]:
-        ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
-        rng.shuffle(ties)
-        return ties
 
     @property
     def first(self) -> int:
@@ -145,19 +143,9 @@ class Selector(Unit):
 
     def rank(self, rows: Rows, totals: Values, rng: RandomSource) -> Ranking:
         """The hosts in order of their totals, the largest first."""
-        return Ranking(
-            rows,
-            totals,
-            subset=self.choice.host_subset_size,
-            shuffle=self.choice.shuffle_best_same_weighed_hosts,
-            rng=rng,
-        )
-
-    @property
-    def choice(self) -> ChoiceParameters:
-        """How many of the best hosts are chosen from."""
-        parameters: ChoiceParameters = self.parameters
-        return parameters
+        subset = getattr(self.parameters, "host_subset_size", 1)
+        shuffle = getattr(self.parameters, "shuffle_best_same_weighed_hosts", False)
+        return Ranking(rows, totals, subset=subset, shuffle=shuffle, rng=rng)
 
 
 class NormalizedSum(Selector):
@@ -190,26 +178,18 @@ class RankSum(Selector):
         return ranks(raw)
 
 
-class _OfOvirt(Selector):
-    """A selector of oVirt: it has no parameters, and takes the best host, in order of the table."""
-
-    parameters_type = NoParameters
-
-    @property
-    def choice(self) -> ChoiceParameters:
-        return _THE_BEST
+# oVirt's have no parameters, and take the best host, in order of the table.
 
 
-_THE_BEST = ChoiceParameters()
-
-
-class BasicWeighting(_OfOvirt, WeightedSum):
+class BasicWeighting(WeightedSum):
     """oVirt's basic selector: scores count unchanged."""
 
+    parameters_type = NoParameters
     unit_id = "0c89f215-9c4f-4bbb-8419-31a2d43ae7ea"
 
 
-class RankSelector(_OfOvirt, RankSum):
+class RankSelector(RankSum):
     """oVirt's rank selector: a host scores its rank, 0 for the worst; equals share the better."""
 
+    parameters_type = NoParameters
     unit_id = "b280e7de-5df8-401e-b004-a1414d79a687"

@@ -10,7 +10,6 @@ from operator import itemgetter
 from scheduler_worker.model.decisions import FilterStep, NearMiss
 
 _MOST_WEIGHERS = 3
-_LEAD = itemgetter(0)
 _SINGULAR = {"have": "has", "are": "is", "do": "does"}
 UNITS = {
     "VCPU": "vCPUs",
@@ -65,7 +64,7 @@ def placement(
     leads = [
         (share - following, name, share) for name, share, following in shares if share > following
     ]
-    leads.sort(key=_LEAD, reverse=True)
+    leads.sort(key=itemgetter(0), reverse=True)
     parts = [f"{name} ({share:.2f})" for _, name, share in leads[:_MOST_WEIGHERS]]
     if not parts:
         return f"Host {host}: first of {_hosts(passing)} that pass, as good as the next."

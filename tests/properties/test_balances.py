@@ -132,13 +132,14 @@ def test_proposals_are_those_of_each_vm_of_each_source_in_turn(balance, situatio
     cluster, memory = situation
     hosts = cluster.settled
     resting = memory.without_moves_before(NOW_S - DURATION_S).moves
+    room = Headroom(balance.high_percent, balance.low_mb)
     expected = [
         (vm.id, source.host.name, destinations)
         for stage in (balance.stages(hosts, NOW_S) if len(hosts) > 1 else [])
         for source in stage.sources
         for vm in sorted(source.host.vms, key=lambda each: each.load)
         if vm.can_move and vm.id not in resting
-        if (destinations := able(balance.room, stage.destinations, vm, source.host.name))
+        if (destinations := able(room, stage.destinations, vm, source.host.name))
     ]
     plan = balance.plan(cluster, memory, NOW_S)
     assert [(each.vm, each.source, each.destinations) for each in plan.migrations] == expected

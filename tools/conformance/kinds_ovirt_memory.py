@@ -37,7 +37,7 @@ def run(document: Any) -> Iterator[str]:
             host["mem_committed_mb"],
             host["reserved_mem_mb"],
         )
-        left = formulas.less_pending(schedulable, host.get("pending_mem_mb") or 0)
+        left = max(0.0, schedulable - (host.get("pending_mem_mb") or 0))
         total = needed + (vm.get("possible_overhead_mb") or 0)
         fits = formulas.fits_overcommitted(left, pages_mb, total)
     if bool(fits) != document["expected"]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from reference.facts import Facts, cost, default_multiplier, facts, metadata, options
 from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.scheduling.catalogue import CatalogueEntry, entry
+from scheduler_worker.scheduling.compiler import OF_OVIRT
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS
-from scheduler_worker.scheduling.ovirt.mandatory import MANDATORY
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -110,7 +110,7 @@ def _policy_units() -> Iterator[str]:
         [entry(name, unit) for name, unit in sorted(registered(group).items())]
         for group in POLICY_UNITS
     )
-    mandatory = [entry(name, unit, is_mandatory=True) for name, unit in sorted(MANDATORY.items())]
+    mandatory = [entry(name, unit, is_mandatory=True) for name, unit in sorted(OF_OVIRT.items())]
     units = (filters, mandatory, weights)
     for (title, text), some in zip(_OF_OVIRT.items(), (*units, balances), strict=True):
         has_cost = some is not balances

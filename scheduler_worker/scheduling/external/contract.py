@@ -18,8 +18,7 @@ from scheduler_worker.wording import cut
 T = TypeVar("T")
 
 _MOST_PARAMETERS = 50
-_ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-_ParameterName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 _Description = Annotated[str, msgspec.Meta(max_length=4000)]
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -32,7 +31,7 @@ ON_FAILURE: OnFailure = "pass"
 class OwnParameter(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter of a class of the worker's own form."""
 
-    name: _ParameterName
+    name: _Identifier
     type: Literal["integer", "number", "boolean", "text", "list"]
     default: str | int | float | bool | tuple[str, ...] | None = None
     regex: str | None = None
@@ -88,7 +87,7 @@ class PluginFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Declared(msgspec.Struct, frozen=True):
-    name: _ClassName
+    name: _Identifier
     kinds: dict[Literal["filter", "weight", "balance"], _Description]
     validation: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
     on_failure: str = ""

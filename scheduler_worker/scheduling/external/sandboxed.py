@@ -19,10 +19,7 @@ from scheduler_worker.scheduling.catalogue import (
     parameter_values,
     plain_type,
 )
-from scheduler_worker.scheduling.external.contract import (
-    OwnForm,
-    OwnParameter,
-)
+from scheduler_worker.scheduling.external.contract import OwnForm, OwnParameter
 from scheduler_worker.scheduling.external.facts import FACTS, SandboxedHosts
 from scheduler_worker.scheduling.plugin import Filter, Unit, UnitContext, Weigher
 from scheduler_worker.wording import listed

@@ -7,12 +7,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from scheduler_worker.model.cluster_load import (
-    BalanceMemory,
-    BalancePlan,
-    ClusterLoad,
-    Migration,
-)
+from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad, Migration
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.scheduling.catalogue import UnitKind
@@ -106,7 +101,7 @@ class ExternalUnit(Unit):
     def __init__(self, context: UnitContext | None = None) -> None:
         super().__init__(context)
         self._plugins = self.collaborator(Plugins)
-        values = msgspec.structs.asdict(self.parameters)
+        values = structs.asdict(self.parameters)
         self._properties = {name: value for name, value in values.items() if value is not None}
 
     def note(self) -> str | None:
@@ -116,29 +111,20 @@ class ExternalUnit(Unit):
         return f"{self.name} failed, {self._plugins.fallback(self.plugin).words}: {trouble}"
 
     def _asked(
-        self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], vm: str = ""
+        self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], **more: Any
     ) -> T | None:
         if not hosts:
             return None
-        question = PluginCall(plugin=self.plugin, hosts=hosts, vm=vm, properties=self._properties)
+        question = PluginCall(plugin=self.plugin, hosts=hosts, properties=self._properties, **more)
         return self._plugins.ask(question, read)
 
     def _asked_with_facts(
         self, hosts: Hosts, spec: RequestSpec, read: Callable[[object, Collection[str]], T]
     ) -> T | None:
         """Ask a class of our own form."""
-        form = self.plugin.own
-        if form is None or not len(hosts):
-            return None
-        question = PluginCall(
-            plugin=self.plugin,
-            hosts=[host.uuid for host in hosts.states()],
-            properties=self._properties,
-            facts=facts_of(hosts, form.facts),
-            spec=_without_secrets(spec),
-            now_s=hosts.now_s,
-        )
-        return self._plugins.ask(question, read)
+        facts = facts_of(hosts, self.plugin.own.facts if self.plugin.own else ())
+        ids, plain = [host.uuid for host in hosts.states()], _without_secrets(spec)
+        return self._asked(ids, read, facts=facts, spec=plain, now_s=hosts.now_s)
 
 
 class ExternalFilter(ExternalUnit, Filter):
@@ -149,48 +135,34 @@ class ExternalFilter(ExternalUnit, Filter):
     looks_at_rows = True  # so that it is asked last, about the hosts that are left
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        ids = [host.uuid for host in hosts.states()]
-        kept = self._asked(ids, read_filter, spec.instance_uuid or "")
-        if kept is None:
-            return np.full(len(ids), self._plugins.fallback(self.plugin) is _PASS)
-        return np.fromiter((uuid in kept for uuid in ids), bool, len(ids))
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self.note() or f"{self.plugin.name} of {self.plugin.file} does not keep it"
-
-
-class ExternalWeight(ExternalUnit, Weigher):
-    """A weight in a sandbox, lower is better; a host without a score, or a failure, counts as 0."""
-
-    lower_is_better = True
-
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        ids = [host.uuid for host in hosts.states()]
-        scores = self._asked(ids, read_scores, spec.instance_uuid or "") or {}
-        return np.fromiter((scores.get(uuid, 0) for uuid in ids), "f8", len(ids))
-
-
-class OwnFilter(ExternalUnit, Filter):
-    """A filter of the worker's own form in a sandbox; fails as :class:`ExternalFilter` does."""
-
-    looks_at_rows = True  # so that it is asked last, about the hosts that are left
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        answers = self._asked_with_facts(hosts, spec, read_passes)
+        if self.plugin.own:
+            answers = self._asked_with_facts(hosts, spec, read_passes)
+        else:
+            ids = [host.uuid for host in hosts.states()]
+            kept = self._asked(ids, read_filter, vm=spec.instance_uuid or "")
+            answers = None if kept is None else [uuid in kept for uuid in ids]
         if answers is None:
             return np.full(len(hosts), self._plugins.fallback(self.plugin) is _PASS)
         return np.array(answers, bool)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self.note() or f"{self.plugin.name} of {self.plugin.file} does not pass it"
+        verb = "pass" if self.plugin.own else "keep"
+        return self.note() or f"{self.plugin.name} of {self.plugin.file} does not {verb} it"
 
 
-class OwnWeight(ExternalUnit, Weigher):
-    """A weight of the worker's own form in a sandbox; after a failure every raw score is 0."""
+class ExternalWeight(ExternalUnit, Weigher):
+    """A weight in a sandbox; a host without a score, or a failure, counts as 0."""
+
+    lower_is_better = True
+    """Of oVirt's form; one of the worker's own form declares it."""
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        scores = self._asked_with_facts(hosts, spec, read_raw)
-        return np.zeros(len(hosts)) if scores is None else np.array(scores, "f8")
+        if self.plugin.own:
+            raw = self._asked_with_facts(hosts, spec, read_raw)
+            return np.zeros(len(hosts)) if raw is None else np.array(raw, "f8")
+        ids = [host.uuid for host in hosts.states()]
+        scores = self._asked(ids, read_scores, vm=spec.instance_uuid or "") or {}
+        return np.fromiter((scores.get(uuid, 0) for uuid in ids), "f8", len(ids))
 
 
 class ExternalBalance(ExternalUnit, Balance):
@@ -221,10 +193,6 @@ _BASES: dict[UnitKind, type[ExternalUnit]] = {
     UnitKind.WEIGHT: ExternalWeight,
     UnitKind.BALANCE: ExternalBalance,
 }
-_OWN_BASES: dict[UnitKind, type[ExternalUnit]] = {
-    UnitKind.FILTER: OwnFilter,
-    UnitKind.WEIGHT: OwnWeight,
-}
 _TYPES: dict[str, Any] = {
     "integer": int,
     "number": float,
@@ -250,16 +218,14 @@ def unit_class(plugin: PluginClass) -> type[Unit]:
         "__doc__": plugin.description,
         "__module__": f"external_units.{plugin.file.removesuffix('.py')}",
     }
-    if form is None:
-        return type(plugin.name, (_BASES[plugin.kind],), members)
-    if plugin.kind is UnitKind.WEIGHT:
+    if form is not None and plugin.kind is UnitKind.WEIGHT:
         members |= {name: getattr(form, name) for name in ("minval", "maxval", "aggregate_key")}
         members["lower_is_better"] = form.lower_is_better
-    else:
+    elif form is not None:
         members["run_filter_once_per_request"] = form.once_per_request
         members["RUN_ON_REBUILD"] = form.on_rebuild
         members["runs_on_forced_hosts"] = form.on_forced_hosts
-    return type(plugin.name, (_OWN_BASES[plugin.kind],), members)
+    return type(plugin.name, (_BASES[plugin.kind],), members)
 
 
 def _declared_by(plugin: PluginClass) -> list[tuple[str, Any, Any]]:

@@ -13,7 +13,7 @@ from scheduler_worker.model.aggregates import (
 from scheduler_worker.model.hosts import Aggregates
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
-from scheduler_worker.scheduling.extra_specs import match
+from scheduler_worker.scheduling.extra_specs import meets
 from scheduler_worker.scheduling.filters.facts import AggregateFilter
 
 TENANT = "filter_tenant_id"
@@ -87,7 +87,7 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
             values = listed_values(aggregates, key)
             if not values:
                 return f"no aggregate of it has {key}, which should meet {text!r}"
-            if not any(_meets(value, text) for value in values):
+            if not any(meets(value, text) for value in values):
                 listing = ", ".join(sorted(values))
                 return f"{key} of its aggregates is {listing}, which does not meet {text!r}"
         return None
@@ -102,14 +102,6 @@ def _requirements(spec: RequestSpec) -> tuple[tuple[str, str], ...]:
         elif scope == SCOPE:
             requirements.append((key, text))
     return tuple(requirements)
-
-
-def _meets(value: str, text: str) -> bool:
-    try:
-        return match(value, text)
-    except ValueError:
-        # A text where the operator needs a number: this value does not meet the requirement.
-        return False
 
 
 class AggregateMultiTenancyIsolation(AggregateFilter):

@@ -153,17 +153,15 @@ class _Enough(_OfAmount):
         return f"{needs}; {used} are used of {whole} x {self.ratio_of(host_state):g}"
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        limit = self.limit(host_state)
+        limit = self.limit_of(host_state)
         is_unlimited = self.amount.may_be_unlimited and limit <= 0
         if is_unlimited or host_state.has_inventories:
             return {}
         return {self.amount.limit: limit / self.amount.unit}
 
-    def limit(self, of: Hosts | HostState) -> Any:
-        """The limit of each host, or of one."""
-        if isinstance(of, HostState):  # one figure is computed sooner than looked up
-            return self.limit_of(of)
-        return of.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
+    def limit(self, hosts: Hosts) -> Values:
+        """The limit of each host."""
+        return hosts.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
         unreserved = self.amount.total(hosts) - self.amount.reserved(hosts)

@@ -7,7 +7,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import host_attributes
-from scheduler_worker.scheduling.extra_specs import match
+from scheduler_worker.scheduling.extra_specs import meets
 from scheduler_worker.scheduling.plugin import Filter
 
 SCOPE = "capabilities"
@@ -102,8 +102,4 @@ def _meets(value: str | None, requirement: Requirement) -> bool:
     if value is None:
         # Without the scope, a name that is no attribute concerns only hosts with such a statistic.
         return not scoped and path[0] not in host_attributes.ATTRIBUTES
-    try:
-        return match(value, text)
-    except ValueError:
-        # A text where the operator needs a number: this host does not meet the requirement.
-        return False
+    return meets(value, text)

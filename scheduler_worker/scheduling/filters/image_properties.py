@@ -124,15 +124,15 @@ def _predicates(text: Any) -> tuple[Predicate, ...]:
     predicates = []
     for item in str(text).split(","):
         matched = _PREDICATE.match(item)
+        sign, bound = matched.groups() if matched else ("", "")
         try:
-            Version(matched[2] if matched else "")
+            Version(bound)
         except InvalidVersion:
             raise RequestError(
                 f"spec_obj.image.properties.{_VERSION_PROPERTY}",
                 f"{item.strip()[:40]!r} is not a comparison such as '>=6.0'",
             ) from None
-        assert matched is not None  # noqa: S101 - an unmatched item was refused above
-        predicates.append((matched[1], matched[2]))
+        predicates.append((sign, bound))
     return tuple(predicates)
 
 

@@ -73,22 +73,16 @@ _OPERATORS: dict[str, Operator] = {
 }
 
 
-class JsonQuery:
-    """A parsed query."""
-
-    def __init__(self, term: Term) -> None:
-        self._term = term
-
-    def matches(self, host: HostState) -> bool:
-        """Whether the host passes."""
-        try:
-            result = self._term(host)
-        except TypeError:
-            return False  # values without an order, or with nothing in them
-        return any(result) if isinstance(result, list) else bool(result)
+def matches(query: Term | None, host: HostState) -> bool:
+    """Whether the host passes."""
+    try:
+        result = query is None or query(host)
+    except TypeError:
+        return False  # values without an order, or with nothing in them
+    return any(result) if isinstance(result, list) else bool(result)
 
 
-def read(text: str) -> JsonQuery | None:
+def read(text: str) -> Term | None:
     """Parses a query; None: every host passes.
 
     Raises ValueError: the text is no JSON, no query, too long or nested too deeply.
@@ -99,7 +93,7 @@ def read(text: str) -> JsonQuery | None:
         query = json.loads(text or "null", parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None
-    return JsonQuery(_call(query, MAX_DEPTH)) if query else None
+    return _call(query, MAX_DEPTH) if query else None
 
 
 def _refuse(constant: str) -> Value:
@@ -181,12 +175,11 @@ class JsonFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         query = _query(_text(spec))
-        answers = (query is None or query.matches(host) for host in hosts.states())
+        answers = (matches(query, host) for host in hosts.states())
         return np.fromiter(answers, bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        query = _query(_text(spec_obj))
-        return query is None or query.matches(host_state)
+        return matches(_query(_text(spec_obj)), host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return f"does not match {cut(_text(spec), 200)}"
@@ -200,7 +193,7 @@ def _text(spec: RequestSpec) -> str:
 
 
 @lru_cache(maxsize=64)
-def _query(text: str) -> JsonQuery | None:
+def _query(text: str) -> Term | None:
     try:
         return read(text)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Filters for NUMA cells and PCI devices, down to CPUs and pages."""
 
 from collections.abc import Hashable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -73,13 +74,13 @@ class NUMATopologyFilter(Filter):
         return {"numa_topology": limits}
 
     def _rejection_of(self, host: HostState, spec: RequestSpec) -> str | None:
-        return _rejection(
-            host.numa_topology,
-            host.pci_pools,
-            wanted(spec),
-            ratios_of(host),
-            threads=wants_threads(spec),
-        )
+        asked, topology = wanted(spec), host.numa_topology
+        if topology is None:
+            return "reports no NUMA topology" if asked else None
+        if wants_threads(spec) and not _has_threads(topology):
+            return "has one thread for each core"
+        fitted = fit(topology, host.pci_pools, asked, ratios_of(host)) if asked else None
+        return fitted if isinstance(fitted, str) else None
 
 
 _FEW = 8
@@ -98,32 +99,15 @@ def _fitting(hosts: Hosts, asked: Wanted) -> Mask:
         count, cell, reserved = asked.alike
         enough: Mask = HostCells(topologies).with_room(cell, reserved, *ratios) >= count
         return enough
-    known: dict[Hashable, bool] = {}
-    fitting = np.empty(len(hosts), bool)
-    kinds = zip(topologies, pools, zip(*map(np.ndarray.tolist, ratios), strict=True), strict=True)
-    for row, (topology, here, ratio) in enumerate(kinds):
-        kind = topology, here if asked.devices else (), ratio
-        if kind not in known:
-            known[kind] = isinstance(fit(topology, here, asked, Ratios(*ratio)), Fitted)
-        fitting[row] = known[kind]
-    return fitting
 
+    @cache
+    def fits(topology: NUMATopology, here: PCIPools, *ratio: float) -> bool:
+        return isinstance(fit(topology, here, asked, Ratios(*ratio)), Fitted)
 
-def _rejection(
-    topology: NUMATopology | None,
-    pools: PCIPools,
-    asked: Wanted | None,
-    ratios: Ratios,
-    *,
-    threads: bool,
-) -> str | None:
-    """Why a host cannot take the instance; None when it can."""
-    if topology is None:
-        return "reports no NUMA topology" if asked else None
-    if threads and not _has_threads(topology):
-        return "has one thread for each core"
-    fitted = fit(topology, pools, asked, ratios) if asked else None
-    return fitted if isinstance(fitted, str) else None
+    # Devices make hosts differ only if some are asked for.
+    here = pools if asked.devices else [()] * len(hosts)
+    answers = map(fits, topologies, here, *(ratio.tolist() for ratio in ratios))
+    return np.fromiter(answers, bool, len(hosts))
 
 
 class PciPassthroughFilter(Filter):
@@ -145,13 +129,8 @@ class PciPassthroughFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         requests = pci_requests(spec)
-        known: dict[PCIPools, bool] = {}
-        passed = np.empty(len(hosts), bool)
-        for row, devices in enumerate(hosts.pci_pools.tolist()):
-            if devices not in known:
-                known[devices] = devices_for(requests, devices) is not None
-            passed[row] = known[devices]
-        return passed
+        serves = cache(lambda pools: devices_for(requests, pools) is not None)
+        return np.fromiter(map(serves, hosts.pci_pools.tolist()), bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return devices_for(pci_requests(spec_obj), host_state.pci_pools) is not None

@@ -36,6 +36,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Resources
@@ -75,15 +76,21 @@ def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
     return (frozenset(named[False]) or every) - named[True]
 
 
-_POLICIES = ("shared", "dedicated", "mixed")
-_THREADS = ("prefer", "isolate", "require")
-_EMULATOR = ("share", "isolate")
+_CHOICES: Mapping[str, Mapping[str, Collection[str]]] = {
+    "cpu_policy": {"shared": {"dedicated", "mixed"}, "dedicated": (), "mixed": {"dedicated"}},
+    # ``prefer`` rules nothing out, so no image contradicts it.
+    "cpu_thread_policy": {
+        "prefer": (),
+        "isolate": {"prefer", "require"},
+        "require": {"prefer", "isolate"},
+    },
+    "emulator_threads_policy": {"share": {"isolate"}, "isolate": {"share"}},
+}
+"""The values of each policy, and the values that an image must not request under a flavor's."""
 HYPERTHREADING = "HW_CPU_HYPERTHREADING"
 """The trait of hosts whose cores have several threads."""
 _OF_TRAIT = {"required": "require", "forbidden": "isolate"}
 """The thread policies that the trait stands for."""
-_REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
-"""The policies that an image must not request under a flavor's CPU policy."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
 _PAGE_SIZE = re.compile(r"0*([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
 _MOST_VCPUS = 2**16
@@ -91,16 +98,7 @@ _KIB = {"K": 1, "M": 2**10, "G": 2**20}
 _NAMES = frozenset(
     f"hw{mark}{name}"
     for mark in ":_"
-    for name in (
-        "cpu_policy",
-        "cpu_realtime",
-        "cpu_thread_policy",
-        "emulator_threads_policy",
-        "locked_memory",
-        "mem_page_size",
-        "numa_nodes",
-        "pmem",
-    )
+    for name in (*_CHOICES, "cpu_realtime", "locked_memory", "mem_page_size", "numa_nodes", "pmem")
 )
 """Without one of these, a CPU among the extra specs' names, or a trait, nothing is requested."""
 
@@ -201,13 +199,17 @@ class _Asked:
             raise self.wrong(name, "must not be set, as the flavor sets it", of_image=True)
         return image if flavor is None else flavor
 
-    def choices(self, name: str, allowed: Collection[str]) -> tuple[str | None, str | None]:
-        """The values of flavor and image. Raises RequestError for one that is not allowed."""
-        for value, of_image in ((self.flavor(name), False), (self.image(name), True)):
+    def policy(self, name: str) -> str | None:
+        """The flavor's policy, else the image's. Raises RequestError if it cannot be used."""
+        flavor, image, allowed = self.flavor(name), self.image(name), _CHOICES[name]
+        for value, of_image in ((flavor, False), (image, True)):
             if value is not None and value not in allowed:
                 problem = f"{str(value)[:40]!r} is none of {', '.join(allowed)}"
                 raise self.wrong(name, problem, of_image=of_image)
-        return self.flavor(name), self.image(name)
+        if flavor and image in allowed[flavor]:
+            problem = f"{image!r} contradicts the flavor's {flavor!r}"
+            raise self.wrong(name, problem, of_image=True)
+        return flavor or image
 
     @property
     def threads_field(self) -> str:
@@ -230,11 +232,7 @@ def _counts(suffix: str) -> bool:
 
 
 def _cpu_policy(asked: _Asked) -> str | None:
-    flavor, image = asked.choices("cpu_policy", _POLICIES)
-    if flavor and image in _REFUSED.get(flavor, ()):
-        problem = f"{image!r} contradicts the flavor's {flavor!r}"
-        raise asked.wrong("cpu_policy", problem, of_image=True)
-    policy = flavor or image
+    policy = asked.policy("cpu_policy")
     # The amounts say already which vCPUs are dedicated; a policy could contradict them.
     if policy and any(asked.amounts.values()):
         problem = "must not be set, as resources:VCPU or resources:PCPU is"
@@ -252,12 +250,7 @@ def _check_amounts(asked: _Asked, emulator: str | None) -> None:
 
 def _thread_policy(asked: _Asked) -> str | None:
     """The flavor's policy, else the image's, else that of the trait."""
-    flavor, image = asked.choices("cpu_thread_policy", _THREADS)
-    # ``prefer`` rules nothing out, so no image contradicts it.
-    if flavor not in {None, "prefer", image} and image:
-        problem = f"{image!r} contradicts the flavor's {flavor!r}"
-        raise asked.wrong("cpu_thread_policy", problem, of_image=True)
-    policy = flavor or image
+    policy = asked.policy("cpu_thread_policy")
     if policy and asked.hyperthreading:
         problem = f"must not be set, as the trait {HYPERTHREADING} is {asked.hyperthreading}"
         raise asked.wrong("cpu_thread_policy", problem)
@@ -265,11 +258,7 @@ def _thread_policy(asked: _Asked) -> str | None:
 
 
 def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:
-    flavor, image = asked.choices("emulator_threads_policy", _EMULATOR)
-    if flavor and image and flavor != image:
-        problem = f"{image!r} contradicts the flavor's {flavor!r}"
-        raise asked.wrong("emulator_threads_policy", problem, of_image=True)
-    policy = flavor or image
+    policy = asked.policy("emulator_threads_policy")
     if policy == "isolate" and not pins:
         raise asked.wrong("emulator_threads_policy", "isolate needs cpu_policy dedicated or mixed")
     return policy
@@ -305,15 +294,11 @@ def _check_locked_memory(asked: _Asked, pagesize: int | None) -> None:
 
 def _pagesize(asked: _Asked) -> int | None:
     """KiB, or a negative constant. The image chooses where the flavor has large or any."""
-    flavor, image = (
-        None if value is None else _page_size(asked, value, of_image=of_image)
-        for value, of_image in (
-            (asked.flavor("mem_page_size"), False),
-            (asked.image("mem_page_size"), True),
-        )
-    )
-    if image is None:
+    of_flavor, of_image = asked.flavor("mem_page_size"), asked.image("mem_page_size")
+    flavor = None if of_flavor is None else _page_size(asked, of_flavor, of_image=False)
+    if of_image is None:
         return flavor
+    image = _page_size(asked, of_image, of_image=True)
     # A flavor with a size, or with small pages, leaves nothing to choose.
     if flavor not in {LARGE_PAGES, ANY_PAGES}:
         problem = "is only for flavors whose hw:mem_page_size is large or any"
@@ -349,7 +334,6 @@ def _number(asked: _Asked, name: str, value: Any, least: int) -> int:
 
 
 def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
-    """The pinned vCPUs."""
     mask = asked.flavor("cpu_dedicated_mask")
     if policy != "mixed":
         if mask is not None:
@@ -375,7 +359,6 @@ def _cpus(asked: _Asked, name: str, value: Any) -> frozenset[int]:
 
 
 def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
-    """The vCPUs and memory of each node."""
     cpus, memory = _of_nodes(asked, "numa_cpus", nodes), _of_nodes(asked, "numa_mem", nodes)
     if not cpus and not memory:
         return _equal_shares(asked, nodes)
@@ -428,7 +411,7 @@ def wanted(spec: RequestSpec) -> Wanted | None:
         sent = msgspec.convert(spec.numa_topology, InstanceNUMATopology)
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.numa_topology", str(error)) from None
-    topology = msgspec.structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
+    topology = structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
     return Wanted(topology=topology, network=spec.network_metadata, devices=pci_requests(spec))
 
 
@@ -442,7 +425,7 @@ def with_topology(spec: RequestSpec) -> RequestSpec:
     asked = instance_topology(spec.flavor, spec.image_properties)
     if asked is None:
         return spec
-    return msgspec.structs.replace(spec, numa_topology=msgspec.to_builtins(asked))
+    return structs.replace(spec, numa_topology=msgspec.to_builtins(asked))
 
 
 def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
@@ -455,14 +438,14 @@ def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
         cell | {"pagesize": used.page_kb} if (cell.get("pagesize") or 0) < 0 else cell
         for cell, used in zip(spec.numa_topology["cells"], taken.numa, strict=True)
     ]
-    return msgspec.structs.replace(spec, numa_topology=spec.numa_topology | {"cells": cells})
+    return structs.replace(spec, numa_topology=spec.numa_topology | {"cells": cells})
 
 
 def _as_pinned(cell: InstanceNUMACell) -> InstanceNUMACell:
     """Callers older than ``pcpuset`` send pinned vCPUs in ``cpuset``."""
     if cell.cpu_policy != "dedicated" or cell.pcpuset:
         return cell
-    return msgspec.structs.replace(cell, cpuset=frozenset(), pcpuset=cell.cpuset)
+    return structs.replace(cell, cpuset=frozenset(), pcpuset=cell.cpuset)
 
 
 def wants_threads(spec: RequestSpec) -> bool:
@@ -492,9 +475,11 @@ def taken_by(
         return Fitted()
     asked, topology, pools = wanted(spec), host.numa_topology, host.pci_pools
     if asked is not None and topology is not None:
-        ratios = _ratios_within(limits)
-        if ratios is None:
-            asked = msgspec.structs.replace(asked, network=None)
+        known, ratios = limits.numa_topology, None
+        if known is None:
+            asked = structs.replace(asked, network=None)
+        else:
+            ratios = Ratios(known["cpu_allocation_ratio"], known["ram_allocation_ratio"])
         fitted = fit(topology, pools, asked, ratios, packs=packs)
         if packs and isinstance(fitted, str):  # the filter does not pack, and may have found more
             fitted = fit(topology, pools, asked, ratios)
@@ -503,10 +488,3 @@ def taken_by(
     requests = pci_requests(spec)
     served = (devices_for(requests[:count], pools) for count in range(len(requests), 0, -1))
     return Fitted((), next(filter(None, served), ()))
-
-
-def _ratios_within(limits: SchedulerLimits) -> Ratios | None:
-    ratios = limits.numa_topology
-    if ratios is None:
-        return None
-    return Ratios(ratios["cpu_allocation_ratio"], ratios["ram_allocation_ratio"])

@@ -10,10 +10,12 @@ Networks and PCI devices are near or not depending on the set of host cells alon
 still incomplete is given up as soon as no further cells could bring what is missing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.topology import (
@@ -134,17 +136,16 @@ class Near:
     @cached_property
     def _needs(self) -> "list[_Need]":
         """Of the requested devices; equal requests are added."""
-        counts: dict[PCIRequest, int] = {}
+        counts: Counter[PCIRequest] = Counter()
         for device in self._devices:
-            alike = msgspec.structs.replace(device, count=0, providers=())
-            counts[alike] = counts.get(alike, 0) + device.count
+            counts[structs.replace(device, count=0, providers=())] += device.count
         return [self._need(*alike) for alike in counts.items()]
 
     def _need(self, request: PCIRequest, count: int) -> "_Need":
-        here: dict[int | None, int] = {}
+        here: Counter[int | None] = Counter()
         for pool in given(request, matched(request, self._pools)):
-            here[pool.numa_node] = here.get(pool.numa_node, 0) + pool.count
-        everything, unknown = sum(here.values()), here.get(None, 0)
+            here[pool.numa_node] += pool.count
+        everything, unknown = here.total(), here[None]
         # An upper bound is enough to give a set up; what is taken is decided when the set is
         # complete.
         if request.numa_policy == "preferred":
@@ -185,7 +186,6 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
 
 
 def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACell]) -> list[Places]:
-    """The places of each requested network that is on some cell of the host."""
     if network is None:
         return []
 
@@ -416,14 +416,13 @@ def ordered(
     # All cells are of one policy, and the first that names it speaks for them.
     pins = next((cell.pins for cell in request.topology.cells if cell.cpu_policy), False)
     sign = -1 if packs else 1
-    devices: dict[int | None, int] = {}
+    devices: Counter[int | None] = Counter()
     for pool in pools:
         # Cells with devices are left to instances that want some.
-        count = -pool.count if request.devices else pool.count
-        devices[pool.numa_node] = devices.get(pool.numa_node, 0) + count
+        devices[pool.numa_node] += -pool.count if request.devices else pool.count
 
     def rank(cell: NUMACell) -> tuple[int, int, int]:
         cpus = -cell.free_pcpus.bit_count() if pins else cell.cpu_usage
-        return devices.get(cell.id, 0), sign * cpus, -sign * cell.free_memory
+        return devices[cell.id], sign * cpus, -sign * cell.free_memory
 
     return sorted(host.cells, key=rank)

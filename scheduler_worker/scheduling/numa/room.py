@@ -45,10 +45,7 @@ class HostCells:
             room &= cells["memory_usage"] + cell.memory <= memory * ram_ratio[self._host_of]
         if cell.pins:
             self._pin(cell, reserved, room)
-        return self._count(room)
-
-    def _count(self, cells: Mask) -> Values:
-        counts: Values = np.bincount(self._host_of[cells], minlength=len(self._topologies))
+        counts: Values = np.bincount(self._host_of[room], minlength=len(self._topologies))
         return counts
 
     def _memory(self, cell: InstanceNUMACell) -> Mask:

@@ -4,19 +4,18 @@ A server group of Nova is one more group of VMs: enforcing under ``affinity`` an
 ``anti-affinity``, else not.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
-from scheduler_worker.model.requests import InstanceGroup, RequestSpec
-from scheduler_worker.model.virt import AffinityGroup
-from scheduler_worker.scheduling.ovirt.formulas import better_ranks
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.virt import AffinityGroup, Rule
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.wording import listed
 
-_RULES = {
+_RULES: Mapping[str | None, tuple[Rule, bool]] = {
     "affinity": ("positive", True),
     "anti-affinity": ("negative", True),
     "soft-affinity": ("positive", False),
@@ -27,23 +26,18 @@ _RULES = {
 def vm_groups(spec: RequestSpec) -> tuple[AffinityGroup, ...]:
     """The groups that tie the VM to other VMs, or keep it apart from them."""
     groups = [group for group in spec.machine.affinity_groups if group.vms_rule != "disabled"]
-    if (group := _server_group(spec.instance_group)) is not None:
+    server = spec.instance_group
+    if server is not None and server.policy in _RULES:
+        rule, enforcing = _RULES[server.policy]
+        group = AffinityGroup(
+            name=server.name or server.uuid or "server group",
+            vms_rule=rule,
+            vms_enforcing=enforcing,
+            vms=server.members,
+            hosts=server.hosts,
+        )
         groups.append(group)
     return tuple(groups)
-
-
-def _server_group(group: InstanceGroup | None) -> AffinityGroup | None:
-    if group is None or group.policy not in _RULES:
-        return None
-    rule, enforcing = _RULES[group.policy]
-    name = group.name or group.uuid or "server group"
-    return AffinityGroup(
-        name=name,
-        vms_rule="positive" if rule == "positive" else "negative",
-        vms_enforcing=enforcing,
-        vms=group.members,
-        hosts=group.hosts,
-    )
 
 
 def _members(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Values:
@@ -65,7 +59,6 @@ def _most(spec: RequestSpec, group: AffinityGroup) -> int:
 
 
 def _breaks(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Mask:
-    """The hosts on which the VM would break the group's rule for VMs."""
     counts = _members(hosts, spec, group)
     if group.vms_rule == "negative":
         apart: Mask = counts >= _most(spec, group)
@@ -75,16 +68,8 @@ def _breaks(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Mask:
 
 
 def _breaks_hosts(hosts: Hosts, group: AffinityGroup) -> Mask:
-    """The hosts on which the VM would break the group's rule for hosts."""
     named = hosts.rows_of(group.hosts)
     return ~named if group.hosts_rule == "positive" else named
-
-
-def _none_broken(hosts: Hosts, broken: Iterable[Mask]) -> Mask:
-    intact = np.ones(len(hosts), bool)
-    for mask in broken:
-        intact &= ~mask
-    return intact
 
 
 class VmAffinityFilter(Filter):
@@ -103,8 +88,9 @@ class VmAffinityFilter(Filter):
         return any(group.vms_enforcing for group in vm_groups(spec))
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        groups = (group for group in vm_groups(spec) if group.vms_enforcing)
-        return _none_broken(hosts, (_breaks(hosts, spec, group) for group in groups))
+        groups = [group for group in vm_groups(spec) if group.vms_enforcing]
+        broken: Mask = np.any([_breaks(hosts, spec, group) for group in groups], axis=0)
+        return ~broken
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         there = host_state.instances.keys()
@@ -134,7 +120,8 @@ class VmToHostsFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         groups = _host_groups(spec, enforcing=True)
-        return _none_broken(hosts, (_breaks_hosts(hosts, group) for group in groups))
+        broken: Mask = np.any([_breaks_hosts(hosts, group) for group in groups], axis=0)
+        return ~broken
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         for group in _host_groups(spec, enforcing=True):
@@ -162,6 +149,14 @@ def _broken_keys(groups: Iterable[tuple[AffinityGroup, Mask]], count: int) -> li
     return [tuple(priorities) for priorities in broken]
 
 
+def _better_ranks(keys: list[Any]) -> Values:
+    """For each key 1 and how many keys are smaller."""
+    ordered = sorted(keys)
+    # The last entry of a key counts, so that equal keys share the first place.
+    first = {key: place for place, key in reversed(list(enumerate(ordered, 1)))}
+    return np.fromiter((first[key] for key in keys), "f8", len(keys))
+
+
 class VmAffinityWeight(Weigher):
     """Prefers hosts that break no group of VMs, or less important ones; enforcing or not.
 
@@ -187,7 +182,7 @@ class VmAffinityWeight(Weigher):
             if group.vms_rule == "positive":
                 members += _members(hosts, spec, group)
                 bound += hosts.count_instances(group.non_migratable_vms)
-        return better_ranks(list(zip(broken, -bound, -members, strict=True)))
+        return _better_ranks(list(zip(broken, -bound, -members, strict=True)))
 
 
 class VmToHostsWeight(Weigher):
@@ -208,4 +203,4 @@ class VmToHostsWeight(Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         groups = _host_groups(spec, enforcing=False)
         broken = ((group, _breaks_hosts(hosts, group)) for group in groups)
-        return better_ranks(_broken_keys(broken, len(hosts)))
+        return _better_ranks(_broken_keys(broken, len(hosts)))

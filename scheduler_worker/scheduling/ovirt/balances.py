@@ -19,31 +19,10 @@ from scheduler_worker.scheduling.ovirt.relief import (
     Stage,
     migrations,
     over,
-    ready_percent,
     under,
     why_nothing,
 )
 from scheduler_worker.scheduling.plugin import Balance
-
-
-def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
-    """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
-    empty = [host for host in hosts if host.state == "up" and host.is_settled and not host.num_vms]
-    in_maintenance = [host for host in hosts if _was_put(host, "maintenance")]
-    resting = [host for host in in_maintenance if not host.power.is_excluded]
-    healthy = [host for host in resting if host.power.is_healthy]
-    why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
-    if len(empty) < reserve:
-        off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
-        ready = (host for host in resting + off if host.state != "disabled")
-        return next((PowerAction(host=host.name, to="up", reason=why) for host in ready), None)
-    if healthy and (len(empty) == reserve or len(healthy) > 1):
-        why += f", {len(healthy)} more are in maintenance"
-        return PowerAction(host=healthy[0].name, to="down", reason=why)
-    if len(empty) == reserve:
-        return None
-    idle = (host for host in empty if _may_rest(host))
-    return next((PowerAction(host=host.name, to="maintenance", reason=why) for host in idle), None)
 
 
 def _was_put(host: HostLoad, state: str) -> bool:
@@ -87,7 +66,8 @@ class _StagedBalance(Balance):
             why = "fewer than two hosts are up and take part in no migration"
             return BalancePlan(nothing_because=why, memory=memory, power=power)
         stages = self.stages(hosts, now_s)
-        proposals = Proposals(migrations(stages, self.room, memory.moves.keys()))
+        room = Headroom(self.high_percent, self.low_mb)
+        proposals = Proposals(migrations(stages, room, memory.moves.keys()))
         return BalancePlan(
             migrations=proposals,
             power=power,
@@ -115,31 +95,19 @@ class _StagedBalance(Balance):
 
     @property
     def ready_percent(self) -> float:
-        """The load below which a host takes VMs of others."""
-        return ready_percent(self.high_percent, self.vcpu_percent)
+        """The load below which a host takes VMs of others: 80 % of the highest at most."""
+        return min(0.8 * self.high_percent, self.high_percent - self.vcpu_percent)
 
     @property
     def low_mb(self) -> float:
         """The free memory that no host shall be below."""
         return float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
 
-    @property
-    def room(self) -> Headroom:
-        """What a destination must keep."""
-        return Headroom(self.high_percent, self.low_mb)
-
-    def _clock(self, now_s: float) -> BoundsClock:
-        return BoundsClock(now_s, self.rest_s)
-
     def _short_of_memory(self, hosts: Sequence[HostLoad]) -> list[SourceHost]:
         low = self.low_mb
-        return [
-            SourceHost(
-                host, f"has {host.free_mb:.0f} MiB left, less than {low:g} MiB is too little"
-            )
-            for host in hosts
-            if host.free_mb < low and host.num_vms > 1
-        ]
+        short = [host for host in hosts if host.free_mb < low and host.num_vms > 1]
+        why = f"MiB left, less than {low:g} MiB is too little"
+        return [SourceHost(host, f"has {host.free_mb:.0f} {why}") for host in short]
 
 
 class EvenDistributionBalance(_StagedBalance):
@@ -161,7 +129,7 @@ class EvenDistributionBalance(_StagedBalance):
     parameters_type = EvenLimits
 
     def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
-        clock = self._clock(now_s)
+        clock = BoundsClock(now_s, self.rest_s)
         ratio = float(self.parameters.VCpuToPhysicalCpuRatio)
         ample_mb = float(self.parameters.MinFreeMemoryForUnderUtilized or 0)
         return [
@@ -169,9 +137,7 @@ class EvenDistributionBalance(_StagedBalance):
                 over(hosts, self.high_percent, clock, ratio),
                 [host for host, _ in under(hosts, self.ready_percent, clock, vms=0)],
             ),
-            Stage(
-                self._short_of_memory(hosts), [host for host in hosts if host.free_mb > ample_mb]
-            ),
+            Stage(self._short_of_memory(hosts), [h for h in hosts if h.free_mb > ample_mb]),
         ]
 
 
@@ -191,13 +157,12 @@ class PowerSavingBalance(_StagedBalance):
     parameters_type = PowerLimits
 
     def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
-        clock = self._clock(now_s)
+        clock = BoundsClock(now_s, self.rest_s)
         low, switches = float(self.parameters.LowUtilization), self.switches_hosts
         overloaded = {source.host.name for source in over(hosts, self.high_percent, clock)}
+        why = f"% only, less than {low:g} % is too little"
         idle = [
-            SourceHost(
-                host, f"has a load of {load} % only, less than {low:g} % is too little", switches
-            )
+            SourceHost(host, f"has a load of {load} {why}", switches)
             for host, load in under(hosts, low, clock, vms=1)
         ]
         return [
@@ -212,9 +177,27 @@ class PowerSavingBalance(_StagedBalance):
         ]
 
     def power_action(self, cluster: ClusterLoad) -> PowerAction | None:
+        """The next step towards the wanted number of empty hosts that are up."""
         if not self.switches_hosts:
             return None
-        return power_action(cluster.hosts, int(self.parameters.HostsInReserve))
+        hosts, reserve = cluster.hosts, int(self.parameters.HostsInReserve)
+        up = [host for host in hosts if host.state == "up" and host.is_settled]
+        empty = [host for host in up if not host.num_vms]
+        in_maintenance = [host for host in hosts if _was_put(host, "maintenance")]
+        resting = [host for host in in_maintenance if not host.power.is_excluded]
+        healthy = [host for host in resting if host.power.is_healthy]
+        why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
+        if len(empty) < reserve:
+            off = [host for host in hosts if _was_put(host, "down") and host.power.is_healthy]
+            ready = (host for host in resting + off if host.state != "disabled")
+            return next((PowerAction(host=host.name, to="up", reason=why) for host in ready), None)
+        if healthy and (len(empty) == reserve or len(healthy) > 1):
+            why += f", {len(healthy)} more are in maintenance"
+            return PowerAction(host=healthy[0].name, to="down", reason=why)
+        if len(empty) == reserve:
+            return None
+        idle = (host.name for host in empty if _may_rest(host))
+        return next((PowerAction(host=name, to="maintenance", reason=why) for name in idle), None)
 
     @property
     def switches_hosts(self) -> bool:
@@ -225,15 +208,9 @@ class PowerSavingBalance(_StagedBalance):
         ample = self.parameters.MinFreeMemoryForUnderUtilized
         if ample is None:
             return []
-        return [
-            SourceHost(
-                host,
-                f"has {host.free_mb:.0f} MiB left, more than {ample} MiB is unused",
-                self.switches_hosts,
-            )
-            for host in hosts
-            if host.free_mb > float(ample) and host.num_vms
-        ]
+        unused = [host for host in hosts if host.free_mb > float(ample) and host.num_vms]
+        why, switches = f"MiB left, more than {ample} MiB is unused", self.switches_hosts
+        return [SourceHost(host, f"has {host.free_mb:.0f} {why}", switches) for host in unused]
 
 
 class EvenGuestsBalance(_StagedBalance):

@@ -23,12 +23,6 @@ def schedulable_mb(
     return max(0.0, overcommit_percent * physical_mb / 100.0 - committed_mb - own_mb)
 
 
-def less_pending(schedulable: Any, pending_mb: Any) -> Values:
-    """The schedulable memory less that of pending VMs; never negative."""
-    rest: Values = np.maximum(0.0, schedulable - pending_mb)
-    return rest
-
-
 def static_overhead_mb(memory_mb: Any) -> Any:
     """What a VM takes beside its memory: page tables and the emulator."""
     return memory_mb // PAGE_TABLES_SHARE + EMULATOR_MB
@@ -56,17 +50,6 @@ def fits_overcommitted(schedulable: Any, new_pages_mb: Any, total_mb: float) -> 
     """Whether a VM with all its overhead may still be scheduled."""
     fits: Mask = np.asarray(total_mb + new_pages_mb <= schedulable)
     return fits
-
-
-def swap_is_low(
-    swap_total_mb: Any, swap_free_mb: Any, free_mb: Any, physical_mb: Any, allowed_percent: int
-) -> Mask:
-    """Whether no more is swapped out than allowed, or a figure is unknown (NaN) or not positive."""
-    known = (free_mb > 0) & (physical_mb > 0) & ~np.isnan(swap_total_mb) & ~np.isnan(swap_free_mb)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.trunc((swap_total_mb - swap_free_mb - free_mb) * 100.0 / physical_mb)
-    low: Mask = ~known | (share <= allowed_percent)
-    return low
 
 
 def rounded(values: Values) -> Values:
@@ -108,30 +91,3 @@ def cpu_score_of(load: float, cpus: float, over_ratio: object = None) -> float:
     if not cpus > 0 or math.isnan(load):
         return math.nan
     return float(math.floor((MAX_WEIGHT * load if over_ratio else load) / cpus + 0.5))
-
-
-def even_memory_score(free: Values, need: Values | float, best: float) -> Values:
-    """The less memory would be left compared with the emptiest host, the higher."""
-    rest = free - (need + 1.0)
-    return MAX_WEIGHT - rounded(rest * (MAX_WEIGHT - 1) / max(best - 1.0, 1.0))
-
-
-def packed_memory_score(
-    free: Values, need: Values | float, best: float, low_mb: float | None, high_mb: float | None
-) -> Values:
-    """The more memory would be left the higher; below ``low_mb`` as if far above ``high_mb``."""
-    top = max(1.1 * best, 1.0)
-    rest = free - need
-    if low_mb is not None:
-        high = np.inf if high_mb is None else high_mb
-        rest = np.where(rest < low_mb, np.minimum(top, high + (low_mb - rest)), rest)
-    scores: Values = np.trunc(rest / top * (MAX_WEIGHT - 1)) + 1.0
-    return scores
-
-
-def better_ranks(keys: list[Any]) -> Values:
-    """For each key 1 and how many keys are smaller."""
-    ordered = sorted(keys)
-    # The last entry of a key counts, so that equal keys share the first place.
-    first = {key: place for place, key in reversed(list(enumerate(ordered, 1)))}
-    return np.fromiter((first[key] for key in keys), "f8", len(keys))

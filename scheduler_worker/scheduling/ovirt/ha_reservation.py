@@ -40,10 +40,7 @@ def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
 
 
 def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
-    vms = [vm for vm in host.vms if vm.highly_available]
-    if not vms:
-        return True
-    remaining = _Rooms(rooms)
+    vms, remaining = [vm for vm in host.vms if vm.highly_available], _Rooms(rooms)
     return all(_placed(vm, number, remaining) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
 
 

@@ -18,7 +18,6 @@ from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import formulas
 
-NAN = float("nan")
 _TABLES = 1.0 + 1.0 / formulas.PAGE_TABLES_SHARE
 """By what the memory of VMs grows with page tables. Of a sum no parts of a MiB are dropped."""
 
@@ -67,16 +66,14 @@ def reported_schedulable_mb(record: HostRecord) -> float:
     committed = virt.committed_mb
     if committed is None:
         committed = record.memory_mb - host_records.free_ram_mb(record)
-    percent: float | None = virt.overcommit_percent
-    if percent is None:
-        percent = 100.0 * record.ram_allocation_ratio
+    percent = virt.overcommit_percent or 100.0 * record.ram_allocation_ratio
     own = record.reserved_host_memory_mb
     return formulas.schedulable_mb(record.memory_mb, percent, committed, own)
 
 
 def _largest(record: HostRecord) -> int:
     running = virt_of(record).vms
-    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0) if running else 0
+    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0)
 
 
 def _running_vcpus(record: HostRecord) -> int:
@@ -154,10 +151,9 @@ def schedulable_mb_of(host: HostState) -> float:
 # Pending VMs
 
 
-def pending_mb(hosts: Hosts) -> Values:
+def pending_mb(of: Hosts | HostState) -> Any:
     """The memory of pending VMs, without overhead."""
-    pending: Values = _nova_free_mb(hosts) - hosts.free_ram_mb
-    return pending
+    return _nova_free_mb(of) - of.free_ram_mb
 
 
 def pending_vcpus(of: Hosts | HostState) -> Any:
@@ -170,17 +166,9 @@ def pending_vms(of: Hosts | HostState) -> Any:
     return of.num_instances - _nova_instances(of)
 
 
-def pending_real_mb(hosts: Hosts) -> Values:
+def pending_real_mb(of: Hosts | HostState) -> Any:
     """What pending VMs take in any case."""
-    taken: Values = pending_mb(hosts) * _TABLES + formulas.EMULATOR_MB * pending_vms(hosts)
-    return taken
-
-
-def pending_real_mb_of(host: HostState) -> float:
-    """:func:`pending_real_mb` of one host."""
-    memory_mb = host_records.free_ram_mb(host.record) - host.free_ram_mb
-    vms = host.num_instances - _reported_instances(host.record)
-    return float(memory_mb * _TABLES + formulas.EMULATOR_MB * vms)
+    return pending_mb(of) * _TABLES + formulas.EMULATOR_MB * pending_vms(of)
 
 
 def _left_mb(of: Hosts | HostState) -> Any:

@@ -47,10 +47,8 @@ class EngineHaFilter(Filter):
         least = 0
         if there.any() and not spec.machine.global_maintenance:
             least = max(int(scores[there][0]) - _BETTER_BY, 0)
-        configured = host_metrics.of_facts(
-            hosts, "engine configured", lambda virt: _part_of(virt).configured
-        )
-        return configured & (scores > least)
+        ready = host_metrics.of_facts(hosts, "engine", lambda virt: _part_of(virt).configured)
+        return ready & (scores > least)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         part = _part_of(host_metrics.facts_of(host_state))
@@ -77,8 +75,6 @@ class EngineHaWeight(Weigher):
         return ()
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self.applies(spec):
-            return np.ones(len(hosts))
         return MAX_WEIGHT - rounded(_scores(hosts) * (MAX_WEIGHT / BEST_SCORE))
 
 
@@ -108,9 +104,7 @@ class EngineSparesFilter(Filter):
             return np.ones(len(hosts), bool)
         could = host_metrics.of_facts(hosts, "engine spare", _could_be_spare) & (engine_mb == 0)
         could &= hosts.taking_vms(self.parameters.service_down_time_s)
-        overhead = host_metrics.of_facts(
-            hosts, "overhead", lambda virt: virt.guest_overhead_mb, "f8"
-        )
+        overhead = host_metrics.of_facts(hosts, "guest", lambda virt: virt.guest_overhead_mb, "f8")
         room_mb = host_metrics.schedulable_mb(hosts) - engine_mb.max() - overhead
         spare = could & (room_mb >= 0)
         beside = room_mb - spec.flavor.memory_mb - overhead >= 0
@@ -120,14 +114,11 @@ class EngineSparesFilter(Filter):
         return kept
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return (
-            "its memory is kept free for the management VM; the policy keeps "
-            f"{self.parameters.HeSparesCount} such hosts"
-        )
+        kept = f"the policy keeps {self.parameters.HeSparesCount} such hosts"
+        return f"its memory is kept free for the management VM; {kept}"
 
 
 def _engine_mb(virt: VirtHost) -> int:
-    """The memory of the management VM, if it runs on the host."""
     return max((vm.memory_mb for vm in virt.vms if vm.hosted_engine), default=0)
 
 

@@ -12,7 +12,6 @@ from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
 BEST = 1.0
-
 MOST_TRIED = 1000
 """For one host; it takes some milliseconds."""
 
@@ -154,8 +153,6 @@ class PinningWeight(Weigher):
         return vm.numa_nodes, vm.pinned_cpus, demand.hugepage_kb(spec)
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self.applies(spec):
-            return np.full(len(hosts), BEST)
         nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
         cpus = frozenset(spec.machine.pinned_cpus)
         fits = host_metrics.of_facts(
@@ -184,8 +181,6 @@ class OneNumaNodeWeight(Weigher):
         return spec.flavor.memory_mb, spec.flavor.vcpus
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if spec.machine.numa_nodes:
-            return np.full(len(hosts), BEST)
         memory_mb, vcpus = spec.flavor.memory_mb, spec.flavor.vcpus
         fits = host_metrics.of_facts(
             hosts, ("one node", memory_mb, vcpus), lambda virt: _fits_one(virt, memory_mb, vcpus)

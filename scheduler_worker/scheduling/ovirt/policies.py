@@ -91,13 +91,7 @@ VM_EVENLY_DISTRIBUTED = _policy(
     "8d5d7bec-68de-4a67-b53e-0ac54686d579",
     "Spreads the number of VMs over all hosts",
     _GUESTS,
-    {
-        **_SPARES,
-        **_COMMON,
-        "HighVmCount": "10",
-        "MigrationThreshold": "5",
-        "SpmVmGrace": "5",
-    },
+    {**_SPARES, **_COMMON, "HighVmCount": "10", "MigrationThreshold": "5", "SpmVmGrace": "5"},
     "OptimalForEvenGuestDistribution",
 )
 CLUSTER_MAINTENANCE = _policy(

@@ -14,8 +14,6 @@ import numpy as np
 from scheduler_worker.model.cluster_load import HostLoad, Migration, VmLoad
 from scheduler_worker.wording import listed
 
-_SHARE_OF_HIGH = 0.8
-"""Which share of the highest load a host has at most that still takes VMs."""
 _ROUNDING = 1e-9
 """By which share of its terms a difference of loads may be wrong, with much to spare."""
 
@@ -87,15 +85,6 @@ class BoundsClock(NamedTuple):
         since_s = host.out_of_bounds_since_s
         return since_s is not None and self.now_s - since_s >= self.duration_s
 
-    def is_off_or_has_run(self, host: HostLoad) -> bool:
-        """Whether nobody has noted the load, or it has been so for long enough."""
-        return host.out_of_bounds_since_s is None or self.has_run(host)
-
-
-def ready_percent(high_percent: float, vcpu_percent: float) -> float:
-    """Up to which load a host takes VMs that others give up."""
-    return min(_SHARE_OF_HIGH * high_percent, high_percent - vcpu_percent)
-
 
 def over(
     hosts: Iterable[HostLoad], percent: float, clock: BoundsClock, ratio: float = 0.0
@@ -123,7 +112,7 @@ def under(
         for host in hosts
         if (load := host.load_percent) is not None
         and load < percent
-        and clock.is_off_or_has_run(host)
+        and (host.out_of_bounds_since_s is None or clock.has_run(host))
         and host.num_vms >= vms
     ]
     return sorted(idle, key=lambda pair: pair[1])

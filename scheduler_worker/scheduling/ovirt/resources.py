@@ -57,9 +57,9 @@ class MemoryFilter(Filter):
         free = host_metrics.free_mb_of(host_state.record)
         if free is None:
             return False
-        available = free - host_metrics.pending_real_mb_of(host_state)
+        available = free - host_metrics.pending_real_mb(host_state)
         swap = host_metrics.facts_of(host_state).swap_free_mb or 0
-        fits = available >= 0 and available + swap >= demand.real_mb(spec_obj)
+        fits = bool(available >= 0 and available + swap >= demand.real_mb(spec_obj))
         return fits and demand.total_mb(spec_obj) <= host_metrics.schedulable_mb_of(host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -67,16 +67,12 @@ class MemoryFilter(Filter):
         free, schedulable = host_metrics.free_mb(host)[0], host_metrics.schedulable_mb(host)[0]
         if np.isnan(free):
             return "does not report its free memory"
-        if schedulable < demand.total_mb(spec):
-            return (
-                f"needs {demand.total_mb(spec)} MiB with overhead, "
-                f"{schedulable:.0f} MiB may still be scheduled"
-            )
-        pending = host_metrics.pending_real_mb(host)[0]
-        return (
-            f"needs {demand.real_mb(spec)} MiB, {free:.0f} MiB are free "
-            f"of which pending VMs take {pending:.0f}"
-        )
+        total, needed = demand.total_mb(spec), demand.real_mb(spec)
+        if schedulable < total:
+            room = f"{schedulable:.0f} MiB may still be scheduled"
+            return f"needs {total} MiB with overhead, {room}"
+        taken = f"of which pending VMs take {host_metrics.pending_real_mb(host)[0]:.0f}"
+        return f"needs {needed} MiB, {free:.0f} MiB are free {taken}"
 
 
 def _new_pages_mb(hosts: Hosts, spec: RequestSpec) -> Values | float:
@@ -116,10 +112,7 @@ class HugePagesFilter(Filter):
         return demand.hugepage_kb(spec), demand.hugepages(spec)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        size_kb = demand.hugepage_kb(spec)
-        if not size_kb:
-            return np.ones(len(hosts), bool)
-        enough: Mask = free_pages(hosts, size_kb) >= demand.hugepages(spec)
+        enough: Mask = free_pages(hosts, demand.hugepage_kb(spec) or 0) >= demand.hugepages(spec)
         return enough
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -144,21 +137,19 @@ class SwapFilter(Filter):
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        return formulas.swap_is_low(
-            host_metrics.swap_total_mb(hosts),
-            host_metrics.swap_free_mb(hosts),
-            host_metrics.free_mb(hosts),
-            hosts.total_usable_ram_mb,
-            int(self.parameters.MaximumAllowedSwapUsage),
-        )
+        swapped_mb = host_metrics.swap_total_mb(hosts) - host_metrics.swap_free_mb(hosts)
+        free_mb, physical_mb = host_metrics.free_mb(hosts), hosts.total_usable_ram_mb
+        known = (free_mb > 0) & (physical_mb > 0) & ~np.isnan(swapped_mb)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.trunc((swapped_mb - free_mb) * 100.0 / physical_mb)
+        low: Mask = ~known | (share <= int(self.parameters.MaximumAllowedSwapUsage))
+        return low
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         virt = host_metrics.facts_of(host_state)
-        return (
-            f"{(virt.swap_total_mb or 0) - (virt.swap_free_mb or 0)} MiB are swapped out, "
-            f"{virt.free_mb} MiB are free, "
-            f"{self.parameters.MaximumAllowedSwapUsage} % of memory are allowed"
-        )
+        swapped_mb = (virt.swap_total_mb or 0) - (virt.swap_free_mb or 0)
+        allowed = f"{self.parameters.MaximumAllowedSwapUsage} % of memory are allowed"
+        return f"{swapped_mb} MiB are swapped out, {virt.free_mb} MiB are free, {allowed}"
 
 
 class CpuFilter(Filter):
@@ -180,8 +171,12 @@ class CpuFilter(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         there, vcpus = demand.is_there(hosts, spec), spec.flavor.vcpus
-        largest = np.maximum(host_metrics.largest_shared(hosts), _largest_pending(hosts))
-        free_cores = host_metrics.cores(hosts) - _exclusive(hosts)
+        exclusive = _exclusive(hosts)
+        # Where a VM has CPUs for itself, an upper bound of the largest pending VM. Without such VMs
+        # the largest pending one passed this filter by itself.
+        largest_pending = np.where(exclusive > 0, host_metrics.pending_vcpus(hosts), 0)
+        largest = np.maximum(host_metrics.largest_shared(hosts), largest_pending)
+        free_cores = host_metrics.cores(hosts) - exclusive
         if demand.is_exclusive(spec):
             free_cores = free_cores - np.where(there, 0, vcpus)
         else:
@@ -200,24 +195,14 @@ class CpuFilter(Filter):
         cores = host_metrics.cores(host)[0]
         if np.isnan(cores):
             return "does not report its sockets, cores and threads"
-        return (
-            f"{spec.flavor.vcpus} vCPUs are requested; it has {cores:.0f} cores, "
-            f"of which VMs have {_exclusive(host)[0]:.0f} for themselves"
-        )
+        taken = f"of which VMs have {_exclusive(host)[0]:.0f} for themselves"
+        return f"{spec.flavor.vcpus} vCPUs are requested; it has {cores:.0f} cores, {taken}"
 
 
 def _exclusive(hosts: Hosts) -> Values:
     """CPUs that running and pending VMs have for themselves."""
     cpus: Values = host_metrics.exclusive_cpus(hosts) + hosts.exclusive_vcpus
     return cpus
-
-
-def _largest_pending(hosts: Hosts) -> Values:
-    """An upper bound of the vCPUs of the largest pending VM, where a VM has CPUs for itself.
-
-    Without such VMs the largest pending one passed this filter by itself.
-    """
-    return np.where(_exclusive(hosts) > 0, host_metrics.pending_vcpus(hosts), 0)
 
 
 class CpuOverloadFilter(Filter):
@@ -315,10 +300,8 @@ class CpuTopologyFilter(FactFilter):
         virt, (pinning, threads) = host_metrics.facts_of(host), asked
         if _suits(virt, threads, pinning == "resize_and_pin"):
             return None
-        return (
-            f"its {virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads do not "
-            f"suit CPU pinning {pinning}"
-        )
+        topology = f"{virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads"
+        return f"its {topology} do not suit CPU pinning {pinning}"
 
 
 def _suits(virt: VirtHost, threads: int, resizes: bool) -> bool:

@@ -31,11 +31,6 @@ class _CpuWeight(Weigher):
 
     lower_is_better = True
 
-    @property
-    def most_vcpus(self) -> float:
-        """For each CPU, before a host is a thousand times worse; 0: any number."""
-        return 0.0
-
     def reads(self, spec: RequestSpec) -> Hashable:
         vcpus, run_on = spec.flavor.vcpus, spec.machine.run_on
         return vcpus, demand.load_percent(spec), demand.is_exclusive(spec), run_on
@@ -59,10 +54,11 @@ class _CpuWeight(Weigher):
         cpus, added = host_metrics.shared_cpus(of), spec.flavor.vcpus * elsewhere
         if demand.is_exclusive(spec):
             cpus = cpus - added
-        if not self.most_vcpus:
+        ratio = float(getattr(self.parameters, "VCpuToPhysicalCpuRatio", 0))
+        if not ratio:
             return load, cpus, None
         running = host_metrics.running_shared_vcpus(of) + host_metrics.pending_vcpus(of)
-        return load, cpus, running + added >= self.most_vcpus * cpus
+        return load, cpus, running + added >= ratio * cpus
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         return formulas.rescaled(raw, low, high)
@@ -82,10 +78,6 @@ class EvenCpuWeight(_CpuWeight):
 
     unit_id = "7db4ab05-81ab-42e8-868a-aee2df483edb"
     parameters_type = CpuRatio
-
-    @property
-    def most_vcpus(self) -> float:
-        return float(self.parameters.VCpuToPhysicalCpuRatio)
 
 
 class PackedCpuWeight(_CpuWeight):
@@ -110,7 +102,7 @@ class PackedCpuWeight(_CpuWeight):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         score = super().weigh_host(host_state, weight_properties)
         high = self.parameters.HighUtilization
-        return -score if high is None or score <= int(high) else host_metrics.NAN
+        return -score if high is None or score <= int(high) else np.nan
 
 
 class _MemoryWeight(Weigher):
@@ -156,7 +148,8 @@ class EvenMemoryWeight(_MemoryWeight):
     unit_id = "4134247a-9c58-4b9a-8593-530bb9e37c59"
 
     def scores(self, free: Values, need: Values | float, best: float) -> Values:
-        return formulas.even_memory_score(free, need, best)
+        rest = free - (need + 1.0)
+        return MAX_WEIGHT - formulas.rounded(rest * (MAX_WEIGHT - 1) / max(best - 1.0, 1.0))
 
 
 class PackedMemoryWeight(_MemoryWeight):
@@ -173,15 +166,13 @@ class PackedMemoryWeight(_MemoryWeight):
     parameters_type = FreeMemory
 
     def scores(self, free: Values, need: Values | float, best: float) -> Values:
-        low = self.parameters.MaxFreeMemoryForOverUtilized
-        high = self.parameters.MinFreeMemoryForUnderUtilized
-        return formulas.packed_memory_score(
-            free,
-            need,
-            best,
-            None if low is None else float(low),
-            None if high is None else float(high),
-        )
+        top, rest = max(1.1 * best, 1.0), free - need
+        if self.parameters.MaxFreeMemoryForOverUtilized is not None:
+            low_mb = float(self.parameters.MaxFreeMemoryForOverUtilized)
+            high_mb = float(self.parameters.MinFreeMemoryForUnderUtilized or np.inf)
+            rest = np.where(rest < low_mb, np.minimum(top, high_mb + (low_mb - rest)), rest)
+        scores: Values = np.trunc(rest / top * (MAX_WEIGHT - 1)) + 1.0
+        return scores
 
 
 class EvenGuestsWeight(Weigher):
@@ -312,31 +303,21 @@ class EvenDistributionWeight(Weigher):
         return spec.flavor.vcpus
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return _design_scores(hosts, spec)
+        percent, added = host_metrics.cpu_percent(hosts), host_metrics.pending_vcpus(hosts)
+        added = added + spec.flavor.vcpus + host_metrics.is_manager(hosts)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            costs = np.ceil(percent / VCPU_LOAD_PERCENT + added / host_metrics.cores(hosts))
+        scores: Values = np.nan_to_num(np.minimum(costs, _WORST), nan=_NO_DATA)
+        return scores
 
 
-def _design_scores(hosts: Hosts, spec: RequestSpec) -> Values:
-    added = host_metrics.pending_vcpus(hosts) + spec.flavor.vcpus + host_metrics.is_manager(hosts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        costs = np.ceil(
-            host_metrics.cpu_percent(hosts) / VCPU_LOAD_PERCENT + added / host_metrics.cores(hosts)
-        )
-    scores: Values = np.nan_to_num(np.minimum(costs, _WORST), nan=_NO_DATA)
-    return scores
-
-
-class PowerSavingWeight(Weigher):
+class PowerSavingWeight(EvenDistributionWeight):
     """Prefers busy hosts, and empty ones last: the cost of oVirt's design.
 
     Reads: as EvenDistribution, and the number of VMs.
     Example: an empty host costs 999, as one that could be switched off.
     """
 
-    lower_is_better = True
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.flavor.vcpus
-
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         busy = host_metrics.active_vms(hosts) > 0
-        return np.where(busy, _NO_DATA - _design_scores(hosts, spec), _NO_DATA)
+        return np.where(busy, _NO_DATA - super().weigh(hosts, spec), _NO_DATA)

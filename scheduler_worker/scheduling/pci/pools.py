@@ -223,19 +223,15 @@ def _near(
     if policy == "required" or count_devices(near) >= request.count:
         return near
     if policy == "socket":
-        return _on_sockets(pools, cells, host_cells)
+        if any(cell.socket is None for cell in host_cells):
+            return []
+        sockets = {cell.socket for cell in cells}
+        nodes = {cell.id for cell in host_cells if cell.socket in sockets}
+        return [pool for pool in pools if pool.numa_node in nodes]
     near += [pool for pool in pools if pool.numa_node is None]
     if policy == "legacy" or count_devices(near) >= request.count:
         return near
     return near + [pool for pool in pools if pool not in near]
-
-
-def _on_sockets(pools: list[PCIPool], cells: Cells, host_cells: Cells) -> list[PCIPool]:
-    if any(cell.socket is None for cell in host_cells):
-        return []
-    sockets = {cell.socket for cell in cells}
-    nodes = {cell.id for cell in host_cells if cell.socket in sockets}
-    return [pool for pool in pools if pool.numa_node in nodes]
 
 
 def _first(pools: Iterable[PCIPool], missing: int) -> PCIPools | None:

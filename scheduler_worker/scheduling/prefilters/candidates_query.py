@@ -23,7 +23,7 @@ from scheduler_worker.model.providers import (
     ProviderUse,
 )
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.prefilters.hosts import TENANT
+from scheduler_worker.scheduling.prefilters.hosts import isolates, names_tenant
 from scheduler_worker.scheduling.prefilters.needs import Group, Needs, Resources
 
 Parameters = Iterator[tuple[str, str]]
@@ -61,21 +61,16 @@ def queries(
     common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
     if not _is_bound(spec):
         common.append(("limit", str(limit)))
-    questions = [Query(_encoded([*_of_flavor(needs), *common]))]
-    if needs.amounts != needs.amounts_unpinned:
-        parameters = [*_of_flavor(needs, unpinned=True), *common]
-        questions.append(Query(_encoded(parameters), unpinned=True))
-    return tuple(questions)
+    kinds = (False, True) if needs.amounts != needs.amounts_unpinned else (False,)
+    parameters = ([*_of_flavor(needs, unpinned=unpinned), *common] for unpinned in kinds)
+    texts = (urlencode(some, safe=":,!") for some in parameters)
+    return tuple(map(Query, texts, kinds))
 
 
-def _resources(needs: Needs, *, unpinned: bool = False) -> Resources:
+def _resources(needs: Needs, *, unpinned: bool) -> Resources:
     """What the flavor takes of whichever providers."""
     amounts = needs.amounts_unpinned if unpinned else needs.amounts
     return tuple(sorted((*amounts, *needs.groups[0].resources)))
-
-
-def _encoded(parameters: Sequence[tuple[str, str]]) -> str:
-    return urlencode(parameters, safe=":,!")
 
 
 def _is_bound(spec: RequestSpec) -> bool:
@@ -85,7 +80,7 @@ def _is_bound(spec: RequestSpec) -> bool:
     return bool(named or listed or any(map(spec.hint, _OF_OTHER_HOSTS)))
 
 
-def _of_flavor(needs: Needs, *, unpinned: bool = False) -> Parameters:
+def _of_flavor(needs: Needs, *, unpinned: bool) -> Parameters:
     group, resources = needs.groups[0], _resources(needs, unpinned=unpinned)
     required, forbidden = needs.of_root
     if not unpinned:
@@ -132,35 +127,19 @@ def _of_group(name: str, resources: Resources, group: Group) -> Parameters:
 
 def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
     """The allowed destinations of the request, as uuids of aggregates."""
-    for uuids in (*needs.member_of, *_by_metadata(needs, aggregates)):
+    zone, tenant, traits = (AVAILABILITY_ZONE, needs.zone), needs.tenant, needs.traits
+    items = [(aggregate.uuid, aggregate.metadata.items()) for aggregate in aggregates]
+    in_zone = {uuid for uuid, metadata in items if zone in metadata}
+    of_tenant = {
+        uuid for uuid, metadata in items if tenant is not None and names_tenant(metadata, tenant)
+    }
+    for uuids in (*needs.member_of, *filter(None, (in_zone, of_tenant))):
         yield "member_of", _any_of(uuids)
     forbidden = set(needs.forbidden_aggregates)
-    if needs.traits is not None:
-        allowed = {f"trait:{trait}" for trait in needs.traits}
-        forbidden.update(
-            aggregate.uuid
-            for aggregate in aggregates
-            for key, value in aggregate.metadata.items()
-            if value == "required" and key.startswith("trait:") and key not in allowed
-        )
+    if traits is not None:
+        forbidden.update(uuid for uuid, metadata in items if isolates(metadata, traits))
     if forbidden:
         yield "member_of", f"!{_any_of(forbidden)}"
-
-
-def _by_metadata(needs: Needs, aggregates: Sequence[Aggregate]) -> Iterator[set[str]]:
-    """The aggregates of the zone and of the tenant, if there are some."""
-    in_zone = {
-        aggregate.uuid
-        for aggregate in aggregates
-        if needs.zone is not None and aggregate.metadata.get(AVAILABILITY_ZONE) == needs.zone
-    }
-    of_tenant = {
-        aggregate.uuid
-        for aggregate in aggregates
-        for key, value in aggregate.metadata.items()
-        if needs.tenant is not None and key.startswith(TENANT) and value == needs.tenant
-    }
-    yield from filter(None, (in_zone, of_tenant))
 
 
 def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:

@@ -1,12 +1,11 @@
 """Hosts' traits, aggregates, networks and providers as columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache, partial
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
-from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.inventories import UNLIMITED, UNUSED
 from scheduler_worker.model.providers import ROOT, Inventory, Provider, Providers, ProviderTree
@@ -20,23 +19,26 @@ MetadataItems = frozenset[tuple[str, str]]
 Uuids = frozenset[str]
 
 
-def is_node(hosts: Hosts, nodename: str) -> Mask:
-    """Which hosts are the node of this name."""
-    return hosts.derived(("node", nodename), lambda host: host.nodename == nodename, "?")
-
-
-# Providers and traits
-
-
-def has_trait(hosts: Hosts, trait: str) -> Mask:
-    """Which hosts' compute nodes have a trait."""
-    return hosts.derived(("trait", trait), lambda host: trait in traits_of(host), "?")
-
-
-def traits_of(host: HostState) -> frozenset[str]:
+def _traits_of(host: HostState) -> frozenset[str]:
     """The traits of a host's compute node, with :data:`DISABLED` for a disabled service."""
     traits = host.provider_tree.providers[ROOT].traits
     return traits | {DISABLED} if host.service_disabled else traits
+
+
+_NAMES: Mapping[str, Callable[[HostState], Container[str]]] = {
+    "node": lambda host: (host.nodename,),
+    "trait": _traits_of,
+    "network": lambda host: host.record.networks,
+    "provider": lambda host: host.provider_tree.uuids,
+}
+
+
+def has(hosts: Hosts, kind: str, name: str) -> Mask:
+    """Which hosts have this ``node``, ``trait``, ``network``, or ``provider`` in their tree."""
+    return hosts.derived((kind, name), lambda host: name in _NAMES[kind](host), "?")
+
+
+# Providers
 
 
 def could_give(hosts: Hosts, resource_class: str, amount: int) -> Mask:
@@ -65,19 +67,11 @@ def allow(hosts: Hosts, amounts: Resources) -> Mask:
     return allowed
 
 
-def one_allows(host: HostState, amounts: Resources) -> bool:
-    """Whether one host's own inventories would serve these amounts if nothing were used."""
-    return not host.has_inventories or _root_allows(host.provider_tree.providers[ROOT], amounts)
-
-
 def _bounds(host: HostState, name: str) -> tuple[int, int, int]:
     """The least and the most that one instance may take, and of what it is a multiple."""
-    return (
-        _bounds_of(host.provider_tree.providers[ROOT], name) if host.has_inventories else _UNBOUNDED
-    )
-
-
-_UNBOUNDED = (0, UNLIMITED, 1)
+    if not host.has_inventories:
+        return 0, UNLIMITED, 1
+    return _bounds_of(host.provider_tree.providers[ROOT], name)
 
 
 @lru_cache(maxsize=16_384)
@@ -89,7 +83,8 @@ def _bounds_of(root: Provider, name: str) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=16_384)
-def _root_allows(root: Provider, amounts: Resources) -> bool:
+def allows(root: Provider, amounts: Resources) -> bool:
+    """Whether a compute node's inventories would serve these amounts if nothing were used."""
     inventories = dict(root.inventories)
     return all(name in inventories and inventories[name].allows(n) for name, n in amounts)
 
@@ -100,7 +95,7 @@ def inventories_of(host: HostState) -> Mapping[str, Inventory]:
 
 
 def lacks_pinned_cpus(hosts: Hosts) -> Mask:
-    """Which hosts' own inventories have vCPUs, but no CPUs for pinning."""
+    """:func:`lacks_pinned_cpus_on`, of each host."""
     return hosts.derived(("unpinned",), lacks_pinned_cpus_on, "?")
 
 
@@ -108,13 +103,6 @@ def lacks_pinned_cpus_on(host: HostState) -> bool:
     """Whether the host's own inventories have vCPUs, but no CPUs for pinning."""
     inventories = inventories_of(host) if host.has_inventories else {}
     return "VCPU" in inventories and "PCPU" not in inventories
-
-
-def gives_pinned_cpus(hosts: Hosts) -> Mask:
-    """Which hosts' own inventories have CPUs for pinning."""
-    return hosts.derived(
-        ("pinned",), lambda host: host.has_inventories and "PCPU" in inventories_of(host), "?"
-    )
 
 
 def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
@@ -144,18 +132,8 @@ def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
         else amount
         for (name, inventory), amount in zip(root.inventories, root.used, strict=True)
     )
-    root = msgspec.structs.replace(root, used=used)
+    root = structs.replace(root, used=used)
     return ProviderTree(tree.uuids, (root, *tree.providers[ROOT + 1 :]))
-
-
-def has_provider(hosts: Hosts, uuid: str) -> Mask:
-    """Which hosts have a provider of this uuid in their tree."""
-    return hosts.derived(("in tree", uuid), lambda host: uuid in host.provider_tree.uuids, "?")
-
-
-def has_network(hosts: Hosts, network: str) -> Mask:
-    """Which hosts report a network."""
-    return hosts.derived(("network", network), lambda host: network in host.record.networks, "?")
 
 
 # Aggregates
@@ -175,36 +153,22 @@ def memberships(hosts: Hosts) -> list[Uuids]:
     return [uuids[number] for number in numbers.tolist()]
 
 
-def is_in_zone(hosts: Hosts, zone: str) -> Mask:
-    """Which hosts are in an aggregate whose zone is exactly this text."""
+def has_metadata(hosts: Hosts, test: Callable[[MetadataItems], bool]) -> Mask:
+    """Which hosts are in aggregates whose metadata, every key and value, pass a test."""
     return hosts.by_aggregates().spread(
-        lambda aggregates: (AVAILABILITY_ZONE, zone) in items_of(aggregates)
+        lambda some: test(frozenset(item for each in some for item in each.metadata.items()))
     )
 
 
-def is_of_tenant(hosts: Hosts, tenant: str) -> Mask:
-    """Which hosts are in an aggregate that names the tenant."""
-    return hosts.by_aggregates().spread(
-        lambda aggregates: names_tenant(items_of(aggregates), tenant)
-    )
-
-
-def names_tenant(items: MetadataItems, tenant: str) -> bool:
+def names_tenant(items: Iterable[tuple[str, str]], tenant: str) -> bool:
     """Whether one of the items names the tenant."""
     return any(key.startswith(TENANT) and value == tenant for key, value in items)
 
 
-def is_isolated(hosts: Hosts, traits: frozenset[str]) -> Mask:
-    """Which hosts are in an aggregate that requires a trait beyond these."""
-    allowed = frozenset(f"trait:{trait}" for trait in traits)
-    return hosts.by_aggregates().spread(
-        lambda aggregates: any(
-            value == "required" and key.startswith("trait:") and key not in allowed
-            for key, value in items_of(aggregates)
-        )
+def isolates(items: Iterable[tuple[str, str]], traits: frozenset[str]) -> bool:
+    """Whether one of the items requires a trait beyond these."""
+    allowed = {f"trait:{trait}" for trait in traits}
+    return any(
+        value == "required" and key.startswith("trait:") and key not in allowed
+        for key, value in items
     )
-
-
-def items_of(aggregates: Iterable[Aggregate]) -> MetadataItems:
-    """Every metadata key and value of the aggregates."""
-    return frozenset(item for aggregate in aggregates for item in aggregate.metadata.items())

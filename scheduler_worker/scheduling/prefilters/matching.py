@@ -99,17 +99,16 @@ class _Search:
         self._supply = supply
         self._demands = demands
         self._chosen: list[tuple[int, Demand]] = []
-        self._occupied: set[int] = set()
         self._tries = 0
 
     def run(self) -> Chosen | str:
-        if self._choose(0):
+        if self._choose(0, frozenset()):
             return tuple(self._chosen)
         if self._tries > MAX_TRIES:
             return f"has more providers than {MAX_TRIES} tries could match"
         return "has providers for each of the groups, but not for all of them together"
 
-    def _choose(self, number: int) -> bool:
+    def _choose(self, number: int, occupied: frozenset[int]) -> bool:
         if number == len(self._demands):
             return self._is_consistent()
         demand, suitable = self._demands[number]
@@ -117,8 +116,9 @@ class _Search:
         known: set[Hashable] = set()
         for place in suitable:
             before = self._providers[place]
-            kind = self._kind(place)
-            if kind in known or (alone and place in self._occupied):
+            # Providers are interchangeable if they are equal, but none are where subtrees matter.
+            kind = place if self._supply.same_subtree else (before, place in occupied)
+            if kind in known or (alone and place in occupied):
                 continue
             known.add(kind)
             self._tries += 1
@@ -126,29 +126,13 @@ class _Search:
                 return False
             if not all(before.has(name, amount) for name, amount in demand.resources):
                 continue
-            self._take(place, demand, alone=alone)
-            if self._choose(number + 1):
+            self._providers[place] = before.taken(dict(demand.resources))
+            self._chosen.append((place, demand))
+            if self._choose(number + 1, occupied | {place} if alone else occupied):
                 return True
-            self._give_back(place, before, alone=alone)
+            self._providers[place] = before
+            self._chosen.pop()
         return False
-
-    def _kind(self, place: int) -> Hashable:
-        """Equal for interchangeable providers; where subtrees matter, none are."""
-        if self._supply.same_subtree:
-            return place
-        return self._providers[place], place in self._occupied
-
-    def _take(self, place: int, demand: Demand, *, alone: bool) -> None:
-        self._providers[place] = self._providers[place].taken(dict(demand.resources))
-        self._chosen.append((place, demand))
-        if alone:
-            self._occupied.add(place)
-
-    def _give_back(self, place: int, before: Provider, *, alone: bool) -> None:
-        self._providers[place] = before
-        self._chosen.pop()
-        if alone:
-            self._occupied.discard(place)
 
     def _is_consistent(self) -> bool:
         """Whether the flavor's providers together have its traits, and subtrees are common."""

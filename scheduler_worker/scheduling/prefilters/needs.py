@@ -18,14 +18,14 @@ fields; the instance has the size of these all the same.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.providers import FLAVOR_CLASSES
-from scheduler_worker.model.requests import Flavor, RequestGroup, RequestSpec
+from scheduler_worker.model.requests import RequestGroup, RequestSpec
 from scheduler_worker.scheduling.extra_specs import parsed
 from scheduler_worker.scheduling.numa.constraints import wanted
 from scheduler_worker.scheduling.pci.pools import pci_requests
@@ -67,8 +67,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.name)
 
 
-def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
-    """The groups of flavor and image: without a suffix, and with one. Raises RequestError."""
+def _flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
+    """The groups of flavor and image: without a suffix, and with one."""
     resources, traits = parsed(spec.flavor.extra_specs)
     flat = resources.pop("", {}) | Counter(_derived_resources(spec))
     flat_traits = traits.pop("", {})
@@ -89,11 +89,8 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
     return own, tuple(group for group in named if group.resources or group.required)
 
 
-def requested_group(asked: RequestGroup, number: int) -> Group:
-    """A group that the caller sent, for a port or a device.
-
-    Raises RequestError: it has no ``requester_id``.
-    """
+def _requested_group(asked: RequestGroup, number: int) -> Group:
+    """A group that the caller sent, for a port or a device."""
     if not asked.requester_id:
         raise RequestError(f"spec_obj.requested_resources[{number}].requester_id", "is missing")
     return Group(
@@ -107,27 +104,13 @@ def requested_group(asked: RequestGroup, number: int) -> Group:
     )
 
 
-def isolates(spec: RequestSpec, suffixes: int) -> bool:
-    """Whether each of the groups must have a provider of its own.
-
-    Raises RequestError: there are several suffixes and no policy.
-    """
+def _isolates(spec: RequestSpec, suffixes: int) -> bool:
+    """Whether each of the groups must have a provider of its own."""
     policy = spec.flavor.extra_specs.get("group_policy")
     if suffixes > 1 and policy not in {"none", "isolate"}:
         problem = f"must be none or isolate, as there are {suffixes} granular groups"
         raise RequestError("spec_obj.flavor.extra_specs.group_policy", problem)
     return policy == "isolate"
-
-
-def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
-    """The amounts that ``resources:CLASS`` sets, zeros included."""
-    return parsed(flavor.extra_specs)[0].get("", {})
-
-
-def suffixed(flavor: Flavor) -> frozenset[str]:
-    """The classes that ``resourcesS:CLASS`` sets, also to 0."""
-    by_suffix = parsed(flavor.extra_specs)[0]
-    return frozenset(name for suffix, amounts in by_suffix.items() if suffix for name in amounts)
 
 
 def _derived_resources(spec: RequestSpec) -> Iterator[str]:
@@ -152,7 +135,8 @@ def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
 
     ``has_pcpu`` false: of a host without ``PCPU``. Raises RequestError for an invalid topology.
     """
-    flavor, set_by_spec = spec.flavor, unsuffixed(spec.flavor)
+    flavor, by_suffix = spec.flavor, parsed(spec.flavor.extra_specs)[0]
+    set_by_spec = by_suffix.get("", {})
     pinned, emulator = _pinned_cpus(spec, has_pcpu=has_pcpu)
     disk_gb = flavor.ephemeral_gb + -(-flavor.swap // 1024)
     amounts = {
@@ -161,12 +145,12 @@ def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
         "MEMORY_MB": flavor.memory_mb,
         "DISK_GB": disk_gb if spec.is_bfv else disk_gb + flavor.root_gb,
     }
-    for name in suffixed(flavor) | set_by_spec.keys():
+    for name in chain.from_iterable(by_suffix.values()):  # also those that are set to 0
         amounts.pop("VCPU" if name == "PCPU" else name, None)
     if "PCPU" in set_by_spec:
         del amounts["PCPU"]  # It is a resource like any other then, see groups.
     amounts |= {name: set_by_spec[name] for name in OF_FLAVOR & set_by_spec.keys()}
-    return tuple((name, amount) for name, amount in sorted(amounts.items()) if amount > 0)
+    return _amounts(amounts.items())
 
 
 def _pinned_cpus(spec: RequestSpec, *, has_pcpu: bool) -> tuple[int, int]:
@@ -190,11 +174,6 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no two groups with a name may share a provider."""
     same_subtree: tuple[frozenset[str], ...] = ()
     """Names of groups: one of their providers must be the ancestor of all others, or the same."""
-
-    @property
-    def asks_for_flavor_classes(self) -> bool:
-        """Whether a group asks for CPUs, memory or disk."""
-        return any(name in FLAVOR_CLASSES for group in self.groups for name, _ in group.resources)
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,10 +232,9 @@ def needs_of(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
 
 
 def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
-    flavor, suffixed = flavor_groups(spec)
-    asked = [
-        requested_group(resource, at) for at, resource in enumerate(spec.requested_resources or ())
-    ]
+    flavor, suffixed = _flavor_groups(spec)
+    requested = enumerate(spec.requested_resources or ())
+    asked = [_requested_group(resource, number) for number, resource in requested]
     devices = _device_requests(spec)
     groups = (flavor, *suffixed, *(group for group in asked if not group.name.startswith(devices)))
     _check_names(asked, {group.name for group in suffixed})
@@ -265,7 +243,7 @@ def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
         subtrees = spec.request_level_params.same_subtree if spec.request_level_params else ()
         supply = Supply(
             groups=groups,
-            isolates=isolates(spec, len(suffixed)),
+            isolates=_isolates(spec, len(suffixed)),
             same_subtree=tuple(map(frozenset, subtrees)),
         )
     traits = frozenset[str]().union(*(group.required for group in (flavor, *suffixed, *asked)))
@@ -292,6 +270,7 @@ def _of_host(
     pins = any(name == "PCPU" for name, _ in amounts)
     threads = thread_traits(spec) if pins else (frozenset[str](), frozenset[str]())
     routed = parameters.query_placement_for_routed_network_aggregates
+    networks = {asked.network_id for asked in spec.requested_networks if routed}
     isolated = parameters.enable_isolated_aggregate_filtering
     return Needs(
         required=required,
@@ -303,7 +282,7 @@ def _of_host(
         traits=traits | threads[0] if isolated else None,
         member_of=tuple(_uuids(text) for text in (destination and destination.aggregates) or ()),
         forbidden_aggregates=frozenset((destination and destination.forbidden_aggregates) or ()),
-        networks=frozenset(_networks(spec)) if routed else frozenset(),
+        networks=frozenset(filter(None, networks)),
         threads=threads,
         amounts=amounts,
         amounts_unpinned=amounts_of(spec, has_pcpu=False),
@@ -312,16 +291,12 @@ def _of_host(
 
 
 def _check_names(asked: list[Group], suffixes: set[str]) -> None:
-    """Callers are told the provider of each group by its name, so there is one of each.
-
-    Raises RequestError.
-    """
-    known = set(suffixes)
+    """Callers are told the provider of each group by its name, so there is one of each."""
     for number, group in enumerate(asked):
-        if group.name in known:
+        if group.name in suffixes:
             problem = f"{cut(repr(group.name))} names another group too; each needs one of its own"
             raise RequestError(f"spec_obj.requested_resources[{number}].requester_id", problem)
-        known.add(group.name)
+        suffixes.add(group.name)
 
 
 def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
@@ -333,8 +308,4 @@ def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
 
 
 def _uuids(text: str) -> frozenset[str]:
-    return frozenset(uuid.strip() for uuid in text.split(",") if uuid.strip())
-
-
-def _networks(spec: RequestSpec) -> list[str]:
-    return [network.network_id for network in spec.requested_networks if network.network_id]
+    return frozenset(filter(None, map(str.strip, text.split(","))))

@@ -1,10 +1,9 @@
 """The traits that a request requires without naming them, as Nova's request filters derive them.
 
-Each rule is a function of a request. Rules in :data:`ROOT_RULES` require traits of the compute node
-itself, those in :data:`RULES` of any provider that serves the flavor.
+Some are required of the compute node itself, others of any provider that serves the flavor.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -72,8 +71,6 @@ IMAGE_TRAITS: Mapping[str, tuple[str, frozenset[str]]] = {
 }
 """Image property -> the prefix of its trait, and the values for which there is one."""
 
-Rule = Callable[[RequestSpec], Iterable[str]]
-
 
 def root_traits(spec: RequestSpec, parameters: RequestFilterParameters) -> frozenset[str]:
     """The traits that the compute node itself must have.
@@ -82,43 +79,44 @@ def root_traits(spec: RequestSpec, parameters: RequestFilterParameters) -> froze
         RequestError: an extra spec or image property is invalid, or they contradict.
         NoValidHost: a request filter refuses the request, as Nova's does.
     """
-    traits = {trait for rule in ROOT_RULES for trait in rule(spec)}
+    traits = {*_devices(spec), *_emulated_devices(spec)}
     if parameters.query_placement_for_image_type_support:
-        traits.update(image_type(spec))
+        traits.update(_image_type(spec))
     if parameters.image_metadata_prefilter:
-        traits.update(image_metadata(spec))
+        traits.update(_image_metadata(spec))
     return frozenset(traits)
 
 
 def derived_traits(spec: RequestSpec) -> frozenset[str]:
     """The traits that the providers of the flavor's resources must have. Raises RequestError."""
-    return frozenset(trait for rule in RULES for trait in rule(spec))
-
-
-# Of compute nodes that give pinned CPUs
+    return frozenset((*_trusted_boot(spec), *_memory_encryption(spec), *_machine(spec)))
 
 
 def thread_traits(spec: RequestSpec) -> tuple[frozenset[str], frozenset[str]]:
-    """Whether cores must have several threads, or one: the required and forbidden traits.
-
-    Raises RequestError.
+    """Whether compute nodes that give pinned CPUs must have several threads for each core, or one:
+    the required and forbidden traits. Raises RequestError.
     """
     policy = thread_policy(spec.flavor, spec.image_properties)
     threads, none = frozenset({HYPERTHREADING}), frozenset[str]()
     return threads if policy == "require" else none, threads if policy == "isolate" else none
 
 
+def encrypts_memory(spec: RequestSpec) -> bool:
+    """Whether the memory is encrypted, which takes one of the host's encryption contexts."""
+    return _flag(spec, "mem_encryption")
+
+
 # Of the compute node, by option
 
 
-def image_type(spec: RequestSpec) -> Iterable[str]:
+def _image_type(spec: RequestSpec) -> Iterable[str]:
     """The image's disk format; volumes have none, and some formats have no trait."""
     disk_format = ((spec.image and spec.image.disk_format) or "").lower()
     if not spec.is_bfv and disk_format in DISK_FORMATS:
         yield f"COMPUTE_IMAGE_TYPE_{disk_format.upper()}"
 
 
-def image_metadata(spec: RequestSpec) -> Iterable[str]:
+def _image_metadata(spec: RequestSpec) -> Iterable[str]:
     """Buses, models and architectures; if one value has no trait, none is required."""
     traits = []
     for name, (beginning, values) in IMAGE_TRAITS.items():
@@ -134,42 +132,26 @@ def image_metadata(spec: RequestSpec) -> Iterable[str]:
 # Of the compute node, always
 
 
-def accelerators(spec: RequestSpec) -> Iterable[str]:
-    """A device profile."""
+def _devices(spec: RequestSpec) -> Iterable[str]:
+    """A device profile, packed virtqueues, a port on a remote-managed device."""
     if spec.flavor.extra_specs.get("accel:device_profile"):
         yield "COMPUTE_ACCELERATORS"
-
-
-def packed_virtqueue(spec: RequestSpec) -> Iterable[str]:
-    """Packed virtqueues."""
     if _flag(spec, "virtio_packed_ring"):
         yield "COMPUTE_NET_VIRTIO_PACKED"
-
-
-def remote_managed_ports(spec: RequestSpec) -> Iterable[str]:
-    """A port on a remote-managed device, as the requested devices show."""
     if spec.pci_requests and any(request.is_remote_managed for request in pci_requests(spec)):
         yield "COMPUTE_REMOTE_MANAGED_PORTS"
 
 
-def ephemeral_encryption(spec: RequestSpec) -> Iterable[str]:
-    """Encrypted local disks, and the format of their encryption."""
+def _emulated_devices(spec: RequestSpec) -> Iterable[str]:
+    """Encrypted local disks, a virtio sound device, the place of the secret of a virtual TPM."""
     if _flag(spec, "ephemeral_encryption"):
         yield "COMPUTE_EPHEMERAL_ENCRYPTION"
         formats = ("plain", "luks", "luksv2")
         if chosen := _choice(spec, "ephemeral_encryption_format", formats):
             yield f"COMPUTE_EPHEMERAL_ENCRYPTION_{chosen.upper()}"
-
-
-def virtio_sound(spec: RequestSpec) -> Iterable[str]:
-    """A virtio sound device."""
     models = ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio")
     if _choice(spec, "sound_model", models) == "virtio":
         yield "COMPUTE_SOUND_MODEL_VIRTIO"
-
-
-def tpm_secret_security(spec: RequestSpec) -> Iterable[str]:
-    """The place of the secret of a virtual TPM."""
     if _tpm(spec):
         keeper = spec.flavor.extra_specs.get("hw:tpm_secret_security", "user")
         if keeper not in {"user", "host", "deployment"}:
@@ -178,51 +160,22 @@ def tpm_secret_security(spec: RequestSpec) -> Iterable[str]:
         yield f"COMPUTE_SECURITY_TPM_SECRET_SECURITY_{keeper.upper()}"
 
 
-ROOT_RULES: tuple[Rule, ...] = (
-    accelerators,
-    packed_virtqueue,
-    remote_managed_ports,
-    ephemeral_encryption,
-    virtio_sound,
-    tpm_secret_security,
-)
-
-
 # Of the providers that serve the flavor
 
 
-def image_requires(spec: RequestSpec) -> Iterable[str]:
-    """The traits in the image's property ``traits_required``."""
+def _trusted_boot(spec: RequestSpec) -> Iterable[str]:
+    """What the image requires, secure boot, the version and model (TIS by default) of a TPM."""
     listed = _image(spec, "traits_required")
-    return map(str, listed) if isinstance(listed, (list, tuple)) else ()
-
-
-def secure_boot(spec: RequestSpec) -> Iterable[str]:
-    """UEFI secure boot, where it is required. Raises RequestError."""
+    if isinstance(listed, (list, tuple)):
+        yield from map(str, listed)
     if _choice(spec, "secure_boot", ("required", "optional", "disabled"), "os") == "required":
         yield "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
-
-
-def virtual_tpm(spec: RequestSpec) -> Iterable[str]:
-    """The version and model of a virtual TPM; the model defaults to TIS."""
     if version := _tpm(spec):
         model = _choice(spec, "tpm_model", ("tpm-tis", "tpm-crb")) or "tpm-tis"
         if (version, model) == ("1.2", "tpm-crb"):
             raise _wrong(spec, "tpm_model", "tpm-crb needs version 2.0")
         yield f"COMPUTE_SECURITY_TPM_{version.replace('.', '_')}"
         yield f"COMPUTE_SECURITY_TPM_{model.removeprefix('tpm-').upper()}"
-
-
-def memory_encryption(spec: RequestSpec) -> Iterable[str]:
-    """The CPU feature that encrypts memory. Raises RequestError for firmware that rules it out."""
-    if encrypts_memory(spec):
-        model = _choice(spec, "mem_encryption_model", tuple(_MEMORY_ENCRYPTION)) or "amd-sev"
-        if model == "amd-sev-snp" and not is_true(str(_image(spec, "hw_firmware_stateless"))):
-            raise RequestError(
-                "spec_obj.image.properties.hw_firmware_stateless",
-                "must be true for memory that is encrypted by amd-sev-snp",
-            )
-        yield _MEMORY_ENCRYPTION[model]
 
 
 _MEMORY_ENCRYPTION = {
@@ -233,40 +186,30 @@ _MEMORY_ENCRYPTION = {
 }
 
 
-def encrypts_memory(spec: RequestSpec) -> bool:
-    """Whether the memory is encrypted, which takes one of the host's encryption contexts."""
-    return _flag(spec, "mem_encryption")
+def _memory_encryption(spec: RequestSpec) -> Iterable[str]:
+    """The CPU feature that encrypts memory, unless the firmware rules it out."""
+    if encrypts_memory(spec):
+        model = _choice(spec, "mem_encryption_model", tuple(_MEMORY_ENCRYPTION)) or "amd-sev"
+        if model == "amd-sev-snp" and not is_true(str(_image(spec, "hw_firmware_stateless"))):
+            raise RequestError(
+                "spec_obj.image.properties.hw_firmware_stateless",
+                "must be true for memory that is encrypted by amd-sev-snp",
+            )
+        yield _MEMORY_ENCRYPTION[model]
 
 
-def address_space(spec: RequestSpec) -> Iterable[str]:
-    """How the guest sees the width of physical addresses."""
+def _machine(spec: RequestSpec) -> Iterable[str]:
+    """How the guest sees the width of physical addresses, UEFI firmware without variables, PCI
+    devices on any NUMA node of the socket.
+    """
     modes = {"passthrough": "PASSTHROUGH", "emulate": "EMULATED"}
     if mode := _choice(spec, "maxphysaddr_mode", tuple(modes)):
         yield f"COMPUTE_ADDRESS_SPACE_{modes[mode]}"
-
-
-def stateless_firmware(spec: RequestSpec) -> Iterable[str]:
-    """UEFI firmware without variables."""
     if _image(spec, "hw_firmware_stateless") and _image(spec, "hw_firmware_type") == "uefi":
         yield "COMPUTE_SECURITY_STATELESS_FIRMWARE"
-
-
-def socket_affinity(spec: RequestSpec) -> Iterable[str]:
-    """PCI devices on any NUMA node of the socket. Raises RequestError."""
     policies = ("required", "legacy", "preferred", "socket")
     if _choice(spec, "pci_numa_affinity_policy", policies) == "socket":
         yield "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"
-
-
-RULES: tuple[Rule, ...] = (
-    image_requires,
-    secure_boot,
-    virtual_tpm,
-    memory_encryption,
-    address_space,
-    stateless_firmware,
-    socket_affinity,
-)
 
 
 # Values of flavor and image under the same name

@@ -13,6 +13,7 @@ not asked for a rebuild with a new image.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from scheduler_worker.model.host_records import out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.inventories import UNUSED, use_of_root
 from scheduler_worker.model.providers import (
+    FLAVOR_CLASSES,
     ROOT,
     AllocationCandidate,
     AllocationCandidates,
     Inventory,
+    Providers,
     ProviderTree,
     ProviderUse,
     SharingProvider,
@@ -68,17 +71,16 @@ class Inventories(Filter):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         if not host_state.has_inventories:
             return True
-        amounts = self.amounts_on(host_state, spec_obj)
+        amounts = _amounts_on(host_state, needs_of(spec_obj, self.parameters))
         for name, amount in amounts:
             if getattr(host_state, UNUSED[name]) < amount:
                 return False
-        return facts.one_allows(host_state, amounts)
+        return facts.allows(host_state.provider_tree.providers[ROOT], amounts)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         inventories = facts.inventories_of(host_state)
-        for name, amount in self.amounts_on(host_state, spec):
-            why = _shortage(inventories, name, amount, getattr(host_state, UNUSED[name]))
-            if why:
+        for name, amount in _amounts_on(host_state, needs_of(spec, self.parameters)):
+            if why := _shortage(inventories, name, amount, getattr(host_state, UNUSED[name])):
                 return why
         return super().reason(host_state, spec)
 
@@ -111,20 +113,16 @@ class Inventories(Filter):
             for name in amounts.keys() | amounts_unpinned.keys()
         }
 
-    def amounts_on(self, host: HostState, spec: RequestSpec) -> Resources:
-        """What an instance takes of this host's own inventories."""
-        return amounts_on(host, needs_of(spec, self.parameters))
-
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes of its host's own inventories; nothing if it reports none."""
         if not host_state.has_inventories:
             return ()
         # An empty use counts too: without one, its flavor's sizes would.
-        return (use_of_root(host_state.uuid, dict(self.amounts_on(host_state, spec))),)
+        amounts = dict(_amounts_on(host_state, needs_of(spec, self.parameters)))
+        return (use_of_root(host_state.uuid, amounts),)
 
 
-def amounts_on(host: HostState, needs: Needs) -> Resources:
-    """What the request takes of this host's own inventories."""
+def _amounts_on(host: HostState, needs: Needs) -> Resources:
     if needs.amounts != needs.amounts_unpinned and facts.lacks_pinned_cpus_on(host):
         return needs.amounts_unpinned
     return needs.amounts
@@ -192,13 +190,15 @@ class PlacementCandidates(Filter):
         return use_of_root(host_state.uuid, {}), *candidate.uses
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        rooms = _Rooms(host_state.table, _answer(spec))
+        rooms, sharing = _Rooms(host_state.table, _answer(spec)), _answer(spec).sharing
+        names = {pool.uuid: pool.name for pool in sharing}
         for candidate in rooms.candidates(host_state):
             for use in candidate.uses:
                 for name, amount in use.resources.items():
                     if (room := rooms.left(host_state, use.provider, name)) < amount:
-                        return f"needs {amount} {name}; {rooms.described(use.provider, room)}"
-        lacks = _lacks(host_state, needs_of(spec, self.parameters), _answer(spec).sharing)
+                        left = f"{max(0, room)} are left of {names.get(use.provider, use.provider)}"
+                        return f"needs {amount} {name}; {left}, less reservations"
+        lacks = _lacks(host_state, needs_of(spec, self.parameters), sharing)
         return next(lacks, "Placement has no allocation candidate on it")
 
 
@@ -222,10 +222,8 @@ class _Rooms:
 
     def fitting(self, host: HostState) -> AllocationCandidate | None:
         """The first one that has room."""
-        return next(
-            (candidate for candidate in self.candidates(host) if self._has_room(host, candidate)),
-            None,
-        )
+        candidates = self.candidates(host)
+        return next((each for each in candidates if self._has_room(host, each)), None)
 
     def left(self, host: HostState, provider: str, name: str) -> int:
         """What is left of a class at a provider, as the host knows it, or as Placement said."""
@@ -243,16 +241,10 @@ class _Rooms:
             return 0
         return room.capacity - room.used - self._reserved_of(provider, host.cluster).get(name, 0)
 
-    def described(self, provider: str, amount: int) -> str:
-        """How much is left of a provider, in words."""
-        names = {pool.uuid: pool.name for pool in self._answer.sharing}
-        return f"{max(0, amount)} are left of {names.get(provider, provider)}, less reservations"
-
     def _has_room(self, host: HostState, candidate: AllocationCandidate) -> bool:
         needed: Counter[tuple[str, str]] = Counter()
         for use in candidate.uses:
-            for name, amount in use.resources.items():
-                needed[use.provider, name] += amount
+            needed.update({(use.provider, name): n for name, n in use.resources.items()})
         return all(
             self.left(host, provider, name) >= amount for (provider, name), amount in needed.items()
         )
@@ -266,9 +258,9 @@ class _Rooms:
                     for use in reservation.resources.providers:
                         if use.provider == provider:
                             total.update(use.resources)
-            for reserved_use in self._answer.reserved:
-                if reserved_use.use.provider == provider and reserved_use.cluster != cluster:
-                    total.update(reserved_use.use.resources)
+            for reserved in self._answer.reserved:
+                if reserved.use.provider == provider and reserved.cluster != cluster:
+                    total.update(reserved.use.resources)
             self._reserved[provider] = total
         return self._reserved[provider]
 
@@ -290,7 +282,9 @@ def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) 
             if unused >= amount and inventories[name].allows(amount):
                 continue
         pools = [pool for pool in with_it if name in pool.inventories]
-        if any(_left_of(pool, name) >= amount for pool in pools):
+        if any(
+            pool.inventories[name].capacity - pool.usages.get(name, 0) >= amount for pool in pools
+        ):
             continue
         if pools:
             yield f"needs {amount} {name}; {', '.join(_described(pool, name) for pool in pools)}"
@@ -298,16 +292,9 @@ def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) 
             yield f"needs {amount} {name}; it has none, and none is known to be shared with it"
 
 
-def _left_of(pool: SharingProvider, name: str) -> int:
-    return pool.inventories[name].capacity - pool.usages.get(name, 0)
-
-
 def _described(pool: SharingProvider, name: str) -> str:
     used, capacity = pool.usages.get(name, 0), pool.inventories[name].capacity
     return f"of {pool.name}, which shares with it, {used} are used of {capacity}"
-
-
-NO_TENANT = "Scheduling failed: No hosts available for tenant"
 
 
 class RequestFilters(Filter):
@@ -369,7 +356,7 @@ def _checks(
 ) -> Iterator[Check]:
     needs, node = needs_of(spec, parameters), _node(spec)
     if node:
-        yield facts.is_node(hosts, node), f"is not node {node}"
+        yield facts.has(hosts, "node", node), f"is not node {node}"
     required, forbidden, supply = needs.required, needs.forbidden, needs.supply
     if spec.allocation_candidates is not None:  # which answer for all that providers give
         (required, forbidden), supply = needs.of_root, None
@@ -377,11 +364,11 @@ def _checks(
         yield from _thread_checks(hosts, *needs.threads)
     for trait in forbidden:
         why = _BY_TRAIT if trait == DISABLED else f"has trait {trait}"
-        yield ~facts.has_trait(hosts, trait), why
+        yield ~facts.has(hosts, "trait", trait), why
     for trait in required:
-        yield facts.has_trait(hosts, trait), f"lacks trait {trait}"
+        yield facts.has(hosts, "trait", trait), f"lacks trait {trait}"
     for network in needs.networks:
-        yield facts.has_network(hosts, network), f"does not report network {network}"
+        yield facts.has(hosts, "network", network), f"does not report network {network}"
     yield from _aggregate_checks(hosts, needs, parameters)
     if supply is not None:
         yield from _supply_checks(hosts, supply)
@@ -391,11 +378,13 @@ def _thread_checks(
     hosts: Hosts, required: frozenset[str], forbidden: frozenset[str]
 ) -> Iterator[Check]:
     """Of hosts without an inventory of pinned CPUs, NUMATopologyFilter knows the threads."""
-    unpinned = ~facts.gives_pinned_cpus(hosts)
+    unpinned = ~hosts.derived(
+        "PCPU", lambda host: host.has_inventories and "PCPU" in facts.inventories_of(host), "?"
+    )
     for trait in required:
-        yield unpinned | facts.has_trait(hosts, trait), f"lacks trait {trait}"
+        yield unpinned | facts.has(hosts, "trait", trait), f"lacks trait {trait}"
     for trait in forbidden:
-        yield unpinned | ~facts.has_trait(hosts, trait), f"has trait {trait}"
+        yield unpinned | ~facts.has(hosts, "trait", trait), f"has trait {trait}"
 
 
 def _aggregate_checks(
@@ -405,18 +394,19 @@ def _aggregate_checks(
         yield facts.is_member(hosts, uuids), f"is in no aggregate of {', '.join(sorted(uuids))}"
     if needs.forbidden_aggregates:
         yield ~facts.is_member(hosts, needs.forbidden_aggregates), "is in a forbidden aggregate"
-    if needs.zone is not None and (AVAILABILITY_ZONE, needs.zone) in hosts.metadata_items:
-        yield facts.is_in_zone(hosts, needs.zone), f"is in no aggregate of zone {needs.zone}"
-    if needs.tenant is not None:
-        if facts.names_tenant(hosts.metadata_items, needs.tenant):
-            yield facts.is_of_tenant(hosts, needs.tenant), "is in no aggregate of the tenant"
+    zone, tenant, traits = (AVAILABILITY_ZONE, needs.zone), needs.tenant, needs.traits
+    if zone in hosts.metadata_items:
+        in_zone = facts.has_metadata(hosts, lambda items: zone in items)
+        yield in_zone, f"is in no aggregate of zone {needs.zone}"
+    if tenant is not None:
+        if facts.names_tenant(hosts.metadata_items, tenant):
+            of_tenant = facts.has_metadata(hosts, lambda items: facts.names_tenant(items, tenant))
+            yield of_tenant, "is in no aggregate of the tenant"
         elif parameters.placement_aggregate_required_for_tenants:
-            raise NoValidHost(NO_TENANT)
-    if needs.traits is not None:
-        yield (
-            ~facts.is_isolated(hosts, needs.traits),
-            "is in an aggregate for traits that are not requested",
-        )
+            raise NoValidHost("Scheduling failed: No hosts available for tenant")
+    if traits is not None:
+        isolated = facts.has_metadata(hosts, lambda items: facts.isolates(items, traits))
+        yield ~isolated, "is in an aggregate for traits that are not requested"
 
 
 def _supply_checks(hosts: Hosts, supply: Supply) -> Iterator[Check]:
@@ -424,7 +414,7 @@ def _supply_checks(hosts: Hosts, supply: Supply) -> Iterator[Check]:
         for name, amount in group.resources:
             yield facts.could_give(hosts, name, amount), f"has no provider of {amount} {name}"
         if group.in_tree is not None:
-            yield facts.has_provider(hosts, group.in_tree), f"has no provider {group.in_tree}"
+            yield facts.has(hosts, "provider", group.in_tree), f"has no provider {group.in_tree}"
 
 
 class ResourceProviders(Filter):
@@ -445,16 +435,14 @@ class ResourceProviders(Filter):
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         supply = needs_of(spec, self.parameters).supply or Supply()
-        known: dict[Hashable, bool] = {}
-        passed = np.empty(len(hosts), bool)
-        kinds = zip(self._trees(hosts, spec, supply), _inherited(hosts, supply), strict=True)
-        for row, (tree, inherited) in enumerate(kinds):
-            kind = tree.providers, inherited
-            fits = known.get(kind)
-            if fits is None:
-                fits = known[kind] = not isinstance(match(*kind, supply), str)
-            passed[row] = fits
-        return passed
+
+        @cache
+        def fits(providers: Providers, inherited: frozenset[str]) -> bool:
+            return not isinstance(match(providers, inherited, supply), str)
+
+        trees, inherited = self._trees(hosts, spec, supply), _inherited(hosts, supply)
+        answers = map(fits, (tree.providers for tree in trees), inherited)
+        return np.fromiter(answers, bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return not isinstance(self._matched(host_state, spec_obj), str)
@@ -476,11 +464,12 @@ class ResourceProviders(Filter):
 
     def _trees(self, hosts: Hosts, spec: RequestSpec, supply: Supply) -> Sequence[ProviderTree]:
         """The hosts' providers, with the use of their own inventories where groups ask for it."""
-        if not (supply.asks_for_flavor_classes and hosts.has_inventories.any()):
+        asked = {name for group in supply.groups for name, _ in group.resources}
+        if asked.isdisjoint(FLAVOR_CLASSES) or not hosts.has_inventories.any():
             trees: list[ProviderTree] = hosts.provider_tree.tolist()
             return trees
         needs = needs_of(spec, self.parameters)
-        return [facts.whole_tree(host, amounts_on(host, needs)) for host in hosts.states()]
+        return [facts.whole_tree(host, _amounts_on(host, needs)) for host in hosts.states()]
 
 
 def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:

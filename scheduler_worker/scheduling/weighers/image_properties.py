@@ -58,13 +58,10 @@ class ImagePropertiesWeigher(Weigher):
 
     def _alike(self, host: HostState, properties: set[tuple[str, str]]) -> float:
         return sum(
-            self._worth(name)
+            self._ratios.get(name, 0.0) if self._ratios else 1.0
             for facts in host.instances.values()
             for name, _ in properties & _image_properties(facts)
         )
-
-    def _worth(self, name: str) -> float:
-        return self._ratios.get(name, 0.0) if self._ratios else 1.0
 
 
 def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """The weigher by the metrics that hosts report."""
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -82,17 +82,12 @@ class MetricsWeigher(Weigher):
         return bool(self._ratios)
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self._ratios:
-            return np.zeros(len(hosts))
-        raw = hosts.derived(self._key(), self._sum, "f8")
+        key = type(self).__name__, self.parameters, self.default_multiplier()
+        raw = hosts.derived(key, self._sum, "f8")
         missing = np.flatnonzero(np.isnan(raw))
         if len(missing) and self.parameters.metrics_required:
             raise self._not_found(hosts.state(int(missing[0])))
         return raw
-
-    def _key(self) -> Hashable:
-        """Everything that :meth:`_sum` reads beside the host."""
-        return type(self).__name__, self.parameters, self.default_multiplier()
 
     def _sum(self, host: HostState) -> float:
         """The raw score of one host; NaN: a required metric is missing."""

@@ -168,9 +168,9 @@ class CrossCellWeigher(Weigher):
         return spec.requested_destination.cell_uuid if spec.requested_destination else None
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        if not self.applies(spec) or spec.requested_destination is None:
+        if not self.applies(spec):
             return np.zeros(len(hosts))
-        cell = spec.requested_destination.cell_uuid
+        cell = self.reads(spec)
         key = (type(self).__name__, cell)
         return hosts.derived(key, lambda host: 1.0 if host.cell_uuid == cell else -1.0, "f8")
 
