@@ -157,24 +157,19 @@ class Presentation:
         reference = types.Policy(href=self.href("schedulingpolicies", policy_id), id=policy_id)
         cluster = types.Cluster(href=self.href("clusters", view.id), id=view.id, name=view.name)
         if self._version == 3:
-            return structs.replace(cluster, scheduling_policy=_nested(reference, view, own))
+            nested = structs.replace(
+                reference,
+                name=view.policy.document.name,
+                policy=view.policy.document.name,
+                thresholds=thresholds(own),
+                properties=properties(own) or None,
+            )
+            return structs.replace(cluster, scheduling_policy=nested)
         return structs.replace(
             cluster,
             custom_scheduling_policy_properties=properties(own) or None,
             scheduling_policy=reference,
         )
-
-
-def _nested(reference: types.Policy, view: ShownCluster, own: Mapping[str, str]) -> types.Policy:
-    name = view.policy.document.name
-    return types.Policy(
-        href=reference.href,
-        id=reference.id,
-        name=name,
-        policy=name,
-        thresholds=thresholds(own),
-        properties=properties(own) or None,
-    )
 
 
 def properties(parameters: Mapping[str, str]) -> tuple[types.Property, ...]:

@@ -171,10 +171,6 @@ class Call:
         """Who is named in the audit."""
         return self._access.actor(self.caller)
 
-    def check(self) -> None:
-        """Raises Forbidden for a caller who has the operation's right nowhere."""
-        self.allow()
-
     def allow(self, *clusters: str) -> None:
         """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""
         if (right := self._operation.right) is not None:

@@ -56,7 +56,7 @@ def endpoint(
                 request_id=context.request_id,
                 subject=str(next(iter(arguments.values()), "")),
             )
-            call.check()
+            call.allow()
             return plain(operation, operation.serve(call, parsed(operation, arguments)))
 
         return serve

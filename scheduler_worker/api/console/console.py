@@ -13,7 +13,7 @@ change needs the session's token against forged requests as well.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import Literal
 
@@ -39,6 +39,7 @@ from scheduler_worker.codec.typed import typed
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.operation import when
 from scheduler_worker.operations.rights import Rights
 
 ROOT = "/console"
@@ -178,7 +179,15 @@ class Console:
         secret = self._console_sessions.open(caller)
         session = self._console_sessions.find(secret, address, is_use=False)
         response = _json(self._info(caller, secret, session), HTTPStatus.CREATED)
-        _set_cookie(response, request, secret)
+        # Until the browser is closed; the store knows when its session ends.
+        response.set_cookie(
+            _cookie_name(request),
+            secret,
+            path="/",
+            secure=request.is_secure,
+            httponly=True,
+            samesite="Strict",
+        )
         return response
 
     def _proved(self, credentials: Credentials, address: str) -> Caller:
@@ -212,26 +221,14 @@ class Console:
             user=caller.name,
             rights=[right.value for right in Right if self._rights.may(caller, right)],
             csrf_token=csrf_token(secret) if session else None,
-            idle_ends_at=_moment(session.idle_ends_at_s) if session else None,
-            ends_at=_moment(session.ends_at_s) if session else None,
+            idle_ends_at=when(session.idle_ends_at_s) if session else None,
+            ends_at=when(session.ends_at_s) if session else None,
         )
 
 
 def _cookie_name(request: Request) -> str:
     """Under TLS a browser takes the prefix as a proof that this host has set it."""
     return "__Host-scheduler_console" if request.is_secure else "scheduler_console"
-
-
-def _set_cookie(response: Response, request: Request, secret: str) -> None:
-    """A cookie until the browser is closed; the store knows when its session ends."""
-    response.set_cookie(
-        _cookie_name(request),
-        secret,
-        path="/",
-        secure=request.is_secure,
-        httponly=True,
-        samesite="Strict",
-    )
 
 
 def _check_csrf(request: Request, secret: str) -> None:
@@ -244,7 +241,3 @@ def _check_csrf(request: Request, secret: str) -> None:
 
 def _json(info: SessionInfo, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(info), status, content_type=_JSON)
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
