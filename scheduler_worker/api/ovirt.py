@@ -35,7 +35,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.policies import NOVA
 from scheduler_worker.operations.access import Access
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock

@@ -66,7 +66,6 @@ class ApiProcess:
         self._pipelines = pipelines
         self._refresh_units = refresh_units
         self._registered: Catalogue | None = None
-        self._settings = settings
         self._fleet = services.fleet
         self._store = store
         self.worker = worker
@@ -75,7 +74,11 @@ class ApiProcess:
         )
         self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
-        self.monitor = None if worker else self._build_monitor()
+        self.monitor = None
+        if worker is None:
+            self.monitor = ApiMonitor(
+                self._needed, failure=self.failure, settings=settings.monitoring
+            )
         self.services = services._replace(
             clusters=self._clusters,
             store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
@@ -108,9 +111,6 @@ class ApiProcess:
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )
-
-    def _build_monitor(self) -> ApiMonitor:
-        return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
 
     def _store_problem(self) -> str | None:
         try:

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 
 from scheduler_worker.errors import Forbidden
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.callers import Caller, Right
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.service.policies.audit import Actor, Audit
 from scheduler_worker.wording import listed

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.callers import Caller, Right
 
 if TYPE_CHECKING:
     from scheduler_worker.operations.access import Access

@@ -21,7 +21,7 @@ from scheduler_worker.model.policies import (
     WeightUse,
     read_policy,
 )
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.clusters import ClusterName
 from scheduler_worker.operations.operation import (
     Call,

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.claims import ForInstance
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import ROLES, Caller
+from scheduler_worker.operations.callers import ROLES, Caller, Right
 from scheduler_worker.operations.reread import RereadFile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from scheduler_worker.model.simulations import (
     SimulationRecord,
     SimulationSummary,
 )
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     Call,
     Moment,

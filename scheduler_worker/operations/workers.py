@@ -22,7 +22,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
     WorkerState,
 )
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     Call,
     Nothing,

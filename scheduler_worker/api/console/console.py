@@ -37,8 +37,7 @@ from scheduler_worker.api.problems import Failed, of_parameters
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.codec.typed import typed
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.callers import Caller, Right
 from scheduler_worker.operations.operation import when
 from scheduler_worker.operations.rights import Rights
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError
-from scheduler_worker.model.cluster_load import BalancingSwitch, Mode, Round
+from scheduler_worker.model.cluster_load import BalancingSwitch, Mode, Round, mode_in_force
 from scheduler_worker.model.ledgers import (
     AskedMigration,
     AskedPower,
@@ -19,7 +19,6 @@ from scheduler_worker.model.ledgers import (
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
-from scheduler_worker.service.balancing.situation import mode_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 
@@ -113,19 +112,14 @@ class BalancingAdministration:
 
         self._ledgers.switch(cluster, made)
 
-    def status(self, cluster: str | None = None) -> dict[str, BalancingStatus]:
-        """The state of balancing of one cluster, or of all, by cluster.
+    def status(self, cluster: str) -> BalancingStatus:
+        """The state of balancing of a cluster.
 
         Raises:
             RequestError: there is no such cluster.
             StateUnavailable: the store cannot be reached.
         """
-        names = self.clusters() if cluster is None else [self._fleet.known_cluster(cluster).scope]
-        with self._records.lock:
-            self._records.refresh(self._fleet.store)
-        return {name: self._status(self._fleet.cluster(name)) for name in names}
-
-    def _status(self, replica: ClusterReplica) -> BalancingStatus:
+        replica = self._fleet.known_cluster(cluster)
         with replica.lock:
             replica.refresh(self._fleet.store)
             mode = self.mode_in(replica)
@@ -133,8 +127,9 @@ class BalancingAdministration:
             ledger: MigrationLedger = replica.ledger
             power: PowerLedger = replica.power
         with self._records.lock:
-            last_round = self._records.last_round(replica.scope)
-            lead = self._records.leaders.get(replica.scope)
+            self._records.refresh(self._fleet.store)
+            last_round = self._records.last_round(cluster)
+            lead = self._records.leaders.get(cluster)
         return BalancingStatus(
             **msgspec.structs.asdict(mode),
             balance=balance.label if balance else None,
@@ -157,6 +152,6 @@ class BalancingAdministration:
         switch: BalancingSwitch | None = replica.switch
         return ClusterMode(
             policy=str(reference),
-            mode=mode_of(replica, reference, self._default_mode),
+            mode=mode_in_force(switch, reference.id, self._default_mode),
             is_default=switch is None or not switch.applies(reference.id),
         )

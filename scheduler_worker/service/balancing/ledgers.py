@@ -124,7 +124,10 @@ class Ledgers:
                 after = change(replica.power, replica, grant.changes.now_s)
                 if after == replica.power:
                     return after
-                guards = _guards(replica, _read_of(replica, host))
+                # On these it depends, beside the reservations on the host.
+                keys = [records.LEDGER, records.POWER, *_CONDITIONS, records.INSTANCES + host]
+                keys += [records.HOST + record.uuid for record in replica.table.find(host)]
+                guards = _guards(replica, keys)
                 transactions = [Transaction([records.put_ledger(after)], guards)]
                 try:
                     written = lock.commit(grant, transactions)
@@ -204,12 +207,6 @@ class Ledgers:
 
 def _ledger_of(replica: ClusterReplica, form: type[AnyLedger]) -> AnyLedger:
     return cast("AnyLedger", replica.ledger if form is MigrationLedger else replica.power)
-
-
-def _read_of(replica: ClusterReplica, host: str) -> list[str]:
-    """The keys on which an action on a host depends, beside the reservations on it."""
-    nodes = [records.HOST + record.uuid for record in replica.table.find(host)]
-    return [records.LEDGER, records.POWER, *_CONDITIONS, *nodes, records.INSTANCES + host]
 
 
 def _guards(replica: ClusterReplica, keys: Iterable[str]) -> list[Guard]:

@@ -24,8 +24,6 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_EXAMINED = 5_000
 """How many records one call looks at."""
-MAX_TIME_S = 2.0**40
-"""The latest time that can be asked for, far away and yet a number that stores can hold."""
 _READ_AT_ONCE = 200
 
 

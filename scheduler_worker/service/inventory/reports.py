@@ -21,7 +21,6 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import (
     UP,
     USE_FIELDS,
-    HostPower,
     HostRecord,
     HostReport,
     fields_of,
@@ -30,6 +29,7 @@ from scheduler_worker.model.host_records import (
     reported_use,
 )
 from scheduler_worker.model.virt import bounds_of_load, over_commit_since_s
+from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling.absorption import (
     TAKES,
@@ -55,8 +55,8 @@ MAX_CLOCK_SKEW_S = 60.0
 """How far ahead of the store's clock a report's ``updated_at`` may be."""
 _NEEDED_FIRST = ("uuid", "vcpus", "memory_mb", "local_gb")
 """What a host's first report has to carry."""
-_ROUNDS = 8
-"""Attempts to store reports of hosts that others move meanwhile."""
+ROUNDS = 8
+"""Attempts to change what others move meanwhile."""
 _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
 
@@ -90,23 +90,23 @@ class HostReports:
         self,
         *,
         fleet: Fleet,
-        writer: Writer,
-        moves: Moves,
         ratios: DefaultRatios,
         reservation_ttl_s: float,
         remember_answers_s: float,
-        clusters: Sequence[str],
+        clusters: Sequence[str] = (),
+        observer: Observer | None = None,
     ) -> None:
+        self.observer = observer or Observer()
         self._fleet = fleet
         self._known_hosts = KnownHosts(fleet)
-        self._writer = writer
-        self._moves = moves
+        self._writer = Writer(fleet.store, self.observer)
+        self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
         self._ratios = ratios
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
 
-    def update(self, reports: Sequence[HostReport]) -> dict[str, int]:
+    def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
         """Store reports; returns each touched cluster's version afterwards.
 
         Raises:
@@ -134,7 +134,7 @@ class HostReports:
     def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """The reports that would change anything, as far as this process knows.
 
-        Asks the store nothing. A report that :meth:`update` would refuse is one of them.
+        Asks the store nothing. A report that :meth:`update_hosts` would refuse is one of them.
         """
         return list(filter(self._is_news, reports))
 
@@ -218,7 +218,9 @@ class HostReports:
         )
         stamped = {"nodename": nodename, "cluster": scope, "reported_at_s": now_s, **ratios}
         if power := fields.get("power"):
-            fields["power"] = self._attributed(scope, report.host, power, known)
+            asked = self._fleet.cluster(scope).power.under_way
+            asked_for = asked.to if asked is not None and asked.host == report.host else None
+            fields["power"] = power.after(known.power if known else UP, asked_for)
         if "virt" in fields:
             virt = fields["virt"]
             policy = self._fleet.cluster(scope).policy
@@ -232,14 +234,6 @@ class HostReports:
             return merged(known, fields, **stamped)
         except msgspec.ValidationError as error:
             raise RequestError(report.host, str(error)) from None
-
-    def _attributed(
-        self, scope: str, host: str, power: HostPower, known: HostRecord | None
-    ) -> HostPower:
-        """What a report says of its host's power, and whether the cluster's balance did it."""
-        asked = self._fleet.cluster(scope).power.under_way
-        asked_for = asked.to if asked is not None and asked.host == host else None
-        return power.after(known.power if known else UP, asked_for)
 
     # Storing
 
@@ -255,7 +249,7 @@ class HostReports:
     def _store_chunk(
         self, replica: ClusterReplica, updates: Sequence[_Update], *, is_current: bool
     ) -> int:
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             has_moved = self._bring(replica, updates)
             elsewhere: list[_Update] = []
             renamed: list[tuple[str, str]] = []

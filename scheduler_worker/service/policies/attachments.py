@@ -236,10 +236,6 @@ class Attachments:
 
         return retried(attach) if expected_version is None else attach()
 
-    def detach(self, cluster: str, actor: Actor) -> Attachment:
-        """Return a cluster to the policy of the workers' options. Raises as :meth:`attach`."""
-        return self.attach(cluster, actor, policy=NOVA, parameters={})
-
     def put_in_force(self, cluster: str) -> bool:
         """Bring the shared state in line with the store; whether anything had to be written.
 

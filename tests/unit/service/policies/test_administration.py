@@ -288,7 +288,7 @@ def test_an_unknown_policy_or_cluster_is_refused(office):
 
 def test_a_detached_cluster_has_the_policy_of_the_options(office):
     office.desk.attachments.attach("east", ANNA, policy="none")
-    attached = office.desk.attachments.detach("east", BERT)
+    attached = office.desk.attachments.attach("east", BERT, policy="nova", parameters={})
     assert office.in_force.in_force("east").id == "nova"
     assert (attached.policy_id, attached.version) == ("nova", 2)
 
@@ -403,7 +403,7 @@ def test_every_change_is_audited_with_before_and_after(office):
     policy_id = made.document.id
     office.desk.update(policy_id, PolicyFields(description="d"), BERT)
     office.desk.attachments.attach("east", ANNA, policy=policy_id)
-    office.desk.attachments.detach("east", ANNA)
+    office.desk.attachments.attach("east", ANNA, policy="nova", parameters={})
     office.desk.remove(policy_id, BERT)
     office.desk.audit_log.refused(BERT, "policy.remove", "b4ed2332", "no right to it")
     found = office.desk.audit_log.entries()
