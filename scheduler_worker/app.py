@@ -29,8 +29,7 @@ from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, sta
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.access import Access
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind, transport

@@ -22,10 +22,10 @@ from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.openapi import ROOT, Plain, has_body, path_names, query_fields
 from scheduler_worker.api.problems import Failed, of_parameters
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
 from scheduler_worker.operations.operation import Call, Nothing, Operation, Page
+from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"

@@ -34,9 +34,8 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
 )
 from scheduler_worker.model.policies import NOVA
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Right
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind

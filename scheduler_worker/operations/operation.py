@@ -27,7 +27,7 @@ from msgspec import Meta
 from scheduler_worker.operations.callers import Caller, Right
 
 if TYPE_CHECKING:
-    from scheduler_worker.operations.access import Access
+    from scheduler_worker.operations.rights import Access
     from scheduler_worker.operations.services import OneWorker, StoreUseCases, UseCases
     from scheduler_worker.service.policies.audit import Actor, Audit
 

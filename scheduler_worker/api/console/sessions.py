@@ -51,7 +51,7 @@ class Invitations:
 
 
 class ConsoleSessions:
-    """Opens, finds, extends and ends sessions; each method may raise BackendError."""
+    """Opens, finds and extends sessions; each method may raise BackendError."""
 
     def __init__(
         self,
@@ -88,10 +88,6 @@ class ConsoleSessions:
         if is_use:
             token = self._extended(token, token.ends_at_s)
         return Session(caller, token.expires_at_s, token.ends_at_s or token.expires_at_s)
-
-    def end(self, secret: str) -> None:
-        """End a session; an unknown one is no error."""
-        self._sessions.revoke(secret)
 
     def _extended(self, token: ApiToken, ends_at_s: float) -> ApiToken:
         expires_at_s = min(self._clock.time_s() + self._idle_s, ends_at_s)

@@ -158,7 +158,6 @@ def _outline(logged: Logged) -> DecisionSummary:
 
 
 def _with_reason(outline: DecisionSummary) -> DecisionSummary:
-    """With its sentence."""
     if outline.reason or outline.result != "placed":
         return outline
     return structs.replace(outline, reason=why_placed(outline.hosts, outline.lead), lead=None)
