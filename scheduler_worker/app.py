@@ -105,9 +105,7 @@ class Worker:
             self.fleet, lambda: self._pipelines, providers.sharing if providers else None
         )
         self.tuner = self._build_tuner()
-        self.balancing = factories.build_balancing(
-            settings, self.fleet, lambda: self._pipelines, self.monitor
-        )
+        self.balancing = factories.build_balancing(settings, self.fleet, lambda: self._pipelines)
         self.balancer = self._build_balancer()
         self.services = self._build_services()
         self._presence = Presence(
@@ -156,7 +154,6 @@ class Worker:
             capacity=self.capacity,
             decisions=self.decisions.kept if self.decisions else None,
             worker=self,
-            observer=self.monitor,
         )
 
     def _build_balancer(self) -> Balancer:

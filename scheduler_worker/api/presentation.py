@@ -8,7 +8,7 @@ the unit. A cluster's id is its name if that is a UUID, else a UUID made of the 
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -94,14 +94,16 @@ class Presentation:
     def _unit_href(self, unit: PolicyUnit) -> str:
         return self.href("schedulingpolicyunits", unit.id)
 
-    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> tuple[str, types.Unit]:
-        """The id of a member, and its unit: a link, or all of it."""
+    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> dict[str, Any]:
+        """The fields of every member: its id, and its unit as a link, or all of it."""
         unit = self._units.used(use.unit, kind)
         if unit is None:  # not installed any more
-            return use.unit, types.Unit(id=use.unit, name=use.unit, enabled=False)
-        if inline:
-            return unit.id, self.unit(unit)
-        return unit.id, types.Unit(href=self._unit_href(unit), id=unit.id)
+            shown = types.Unit(id=use.unit, name=use.unit, enabled=False)
+        elif inline:
+            shown = self.unit(unit)
+        else:
+            shown = types.Unit(href=self._unit_href(unit), id=unit.id)
+        return {"id": shown.id, "scheduling_policy_unit": shown}
 
     # Policies
 
@@ -125,28 +127,25 @@ class Presentation:
 
     def filters(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Filter, ...]:
         """The filters of a policy, in the order in which they are evaluated."""
-        filters = []
-        for use in stored.document.ordered_filters:
-            unit_id, unit = self._member(use, UnitKind.FILTER, inline=inline)
-            position = _NUMBERS[use.position]
-            filters.append(types.Filter(id=unit_id, position=position, scheduling_policy_unit=unit))
-        return tuple(filters)
+        kind, uses = UnitKind.FILTER, stored.document.ordered_filters
+        return tuple(
+            types.Filter(position=_NUMBERS[use.position], **self._member(use, kind, inline=inline))
+            for use in uses
+        )
 
     def weights(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Weight, ...]:
         """The weights of a policy."""
-        weights = []
-        for use in stored.document.weights:
-            unit_id, unit = self._member(use, UnitKind.WEIGHT, inline=inline)
-            weights.append(types.Weight(id=unit_id, factor=use.factor, scheduling_policy_unit=unit))
-        return tuple(weights)
+        return tuple(
+            types.Weight(factor=use.factor, **self._member(use, UnitKind.WEIGHT, inline=inline))
+            for use in stored.document.weights
+        )
 
     def balances(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Balance, ...]:
         """The balance of a policy, or nothing."""
         use = stored.document.balance
         if use is None:
             return ()
-        unit_id, unit = self._member(use, UnitKind.BALANCE, inline=inline)
-        return (types.Balance(id=unit_id, scheduling_policy_unit=unit),)
+        return (types.Balance(**self._member(use, UnitKind.BALANCE, inline=inline)),)
 
     # Clusters
 

@@ -34,14 +34,12 @@ def build_balancing(
     settings: Settings,
     fleet: Fleet,
     pipelines: Callable[[], Pipelines],
-    observer: Observer | None = None,
 ) -> BalancingAdministration:
     """The use cases of administrators about balancing."""
     return BalancingAdministration(
         fleet,
         lambda: pipelines().nova_policy,
         default_mode=settings.balancing.mode,
-        observer=observer,
     )
 
 

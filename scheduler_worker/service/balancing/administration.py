@@ -18,8 +18,11 @@ from scheduler_worker.model.ledgers import (
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
+from scheduler_worker.ports import Transaction
+from scheduler_worker.service.balancing.ledgers import CONDITIONS, BalancingRecords, guards_of
+from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 
 class ClusterMode(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +60,12 @@ class BalancingAdministration:
         nova_policy: Callable[[], ClusterPolicy],
         *,
         default_mode: Mode,
-        observer: Observer | None = None,
     ) -> None:
         """``nova_policy`` is for clusters without a policy of their own."""
         self._fleet = fleet
         self._nova_policy = nova_policy
         self._default_mode = default_mode
-        self._ledgers = Ledgers(fleet, observer or Observer())
+        self._writer = Writer(fleet.store, Observer())
         self._records = BalancingRecords()
 
     def clusters(self) -> Sequence[str]:
@@ -92,15 +94,13 @@ class BalancingAdministration:
                 each of several attempts.
             StateUnavailable: try again.
         """
-        self._fleet.known_cluster(cluster)
+        replica = self._fleet.known_cluster(cluster)
 
-        def made(replica: ClusterReplica) -> BalancingSwitch | None:
+        def plan(_: str, _now_s: float) -> WritePlan | None:
             if expected is not None and self.mode_in(replica) != expected:
                 raise Conflict(
                     f"The mode or the policy of {cluster} changed in the meantime; read it again."
                 )
-            if mode is None:
-                return None
             policy = self._policy(replica)
             if mode == "on" and policy.balance is None:
                 raise RequestError(
@@ -108,9 +108,14 @@ class BalancingAdministration:
                     f"the policy of {cluster}, {policy.reference}, has no balance to switch on; "
                     "attach a policy with one first",
                 )
-            return BalancingSwitch(mode=mode, policy_id=policy.id)
+            switch = None if mode is None else BalancingSwitch(mode=mode, policy_id=policy.id)
+            if switch == replica.switch:
+                return None
+            return WritePlan(
+                Transaction([records.put_switch(switch)], guards_of(replica, CONDITIONS))
+            )
 
-        self._ledgers.switch(cluster, made)
+        self._writer.write(replica, [cluster], plan)
 
     def status(self, cluster: str) -> BalancingStatus:
         """The state of balancing of a cluster.
