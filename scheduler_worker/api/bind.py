@@ -151,8 +151,7 @@ def read_object(request: Request, body: bytes) -> dict[str, Any]:
     """The object in a body of JSON. Raises Failed."""
     if request.mimetype != _JSON:
         raise Failed(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body must be JSON: send Content-Type: {_JSON}.",
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body must be JSON: send Content-Type: {_JSON}."
         )
     try:
         document = msgspec.json.decode(body)

@@ -26,13 +26,7 @@ from scheduler_worker.api.presentation import (
     own_parameters,
     parameters_of,
 )
-from scheduler_worker.errors import (
-    Incomplete,
-    InUse,
-    Invalid,
-    NotFound,
-    SchedulerWorkerError,
-)
+from scheduler_worker.errors import Incomplete, InUse, Invalid, NotFound, SchedulerWorkerError
 from scheduler_worker.model.policies import NOVA
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.rights import Access, Rights

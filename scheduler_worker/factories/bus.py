@@ -31,15 +31,11 @@ def open_bus(conf: Configuration, settings: RpcSettings) -> Bus:
 
 
 def build_balancing(
-    settings: Settings,
-    fleet: Fleet,
-    pipelines: Callable[[], Pipelines],
+    settings: Settings, fleet: Fleet, pipelines: Callable[[], Pipelines]
 ) -> BalancingAdministration:
     """The use cases of administrators about balancing."""
     return BalancingAdministration(
-        fleet,
-        lambda: pipelines().nova_policy,
-        default_mode=settings.balancing.mode,
+        fleet, lambda: pipelines().nova_policy, default_mode=settings.balancing.mode
     )
 
 

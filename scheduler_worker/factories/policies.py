@@ -74,10 +74,7 @@ def check_policy_store(settings: PolicyStoreSettings) -> str | None:
 
 
 def build_administration(
-    store: PolicyStore,
-    pipelines: Callable[[], Pipelines],
-    in_force: ClusterPolicies,
-    clock: Clock,
+    store: PolicyStore, pipelines: Callable[[], Pipelines], in_force: ClusterPolicies, clock: Clock
 ) -> PolicyAdministration:
     """The use cases of administrators on a store; ``pipelines`` are the present ones."""
     return PolicyAdministration(

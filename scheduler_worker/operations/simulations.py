@@ -17,14 +17,7 @@ from scheduler_worker.model.simulations import (
     SimulationSummary,
 )
 from scheduler_worker.operations.callers import Right
-from scheduler_worker.operations.operation import (
-    Call,
-    Moment,
-    Page,
-    PageQuery,
-    operation,
-    when,
-)
+from scheduler_worker.operations.operation import Call, Moment, Page, PageQuery, operation, when
 from scheduler_worker.operations.policies import PolicyText
 
 if TYPE_CHECKING:

@@ -23,14 +23,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerState,
 )
 from scheduler_worker.operations.callers import Right
-from scheduler_worker.operations.operation import (
-    Call,
-    Nothing,
-    Page,
-    PageQuery,
-    operation,
-    page_of,
-)
+from scheduler_worker.operations.operation import Call, Nothing, Page, PageQuery, operation, page_of
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
@@ -210,8 +203,7 @@ def _check_named(call: Call, target: NamedWorker) -> None:
     facts = call.worker.facts
     if target.worker != facts.name:
         raise RequestError(
-            "worker",
-            f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead",
+            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
         )
 
 

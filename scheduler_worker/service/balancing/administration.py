@@ -55,11 +55,7 @@ class BalancingAdministration:
     """Reads the state of balancing, and sets modes."""
 
     def __init__(
-        self,
-        fleet: Fleet,
-        nova_policy: Callable[[], ClusterPolicy],
-        *,
-        default_mode: Mode,
+        self, fleet: Fleet, nova_policy: Callable[[], ClusterPolicy], *, default_mode: Mode
     ) -> None:
         """``nova_policy`` is for clusters without a policy of their own."""
         self._fleet = fleet

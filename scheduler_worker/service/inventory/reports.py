@@ -43,11 +43,7 @@ from scheduler_worker.scheduling.absorption import (
     takes,
     withdrawn,
 )
-from scheduler_worker.service.inventory.known_hosts import (
-    KnownHost,
-    KnownHosts,
-    record_of,
-)
+from scheduler_worker.service.inventory.known_hosts import KnownHost, KnownHosts, record_of
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

@@ -11,13 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.errors import (
-    Conflict,
-    Incomplete,
-    Invalid,
-    NotFound,
-    StateUnavailable,
-)
+from scheduler_worker.errors import Conflict, Incomplete, Invalid, NotFound, StateUnavailable
 from scheduler_worker.model.policies import (
     NORMALIZED_SUM,
     BalanceUse,
@@ -343,11 +337,7 @@ class PolicyAdministration:
                 ) from None
 
     def _entry(
-        self,
-        actor: Actor,
-        action: str,
-        before: ClusterPolicy | None,
-        after: ClusterPolicy | None,
+        self, actor: Actor, action: str, before: ClusterPolicy | None, after: ClusterPolicy | None
     ) -> AuditEntry:
         [subject, *_] = {document.id for document in (before, after) if document is not None}
         return self.audit_log.entry(actor, action, subject, _json(before), _json(after))

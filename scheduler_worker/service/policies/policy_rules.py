@@ -12,13 +12,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from scheduler_worker.errors import ClusterPolicyError, InUse, Invalid, NameTaken, NotFound
-from scheduler_worker.model.policies import (
-    MAX_VALUE,
-    ClusterPolicy,
-    UnitUse,
-    from_plain,
-    to_plain,
-)
+from scheduler_worker.model.policies import MAX_VALUE, ClusterPolicy, UnitUse, from_plain, to_plain
 from scheduler_worker.scheduling.catalogue import Parameter, UnitKind, parameter_values
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 from scheduler_worker.wording import cut, listed

@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from scheduler_worker.model.policies import UnitFacts
 from scheduler_worker.policy_store import StoredUnit
-from scheduler_worker.scheduling.catalogue import (
-    Catalogue,
-    CatalogueEntry,
-    Parameter,
-    UnitKind,
-)
+from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, Parameter, UnitKind
 
 
 class PolicyUnit(UnitFacts, frozen=True, kw_only=True):

@@ -6,11 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.records import (
-    SetBy,
-    TunedHostState,
-    entity_states,
-)
+from scheduler_worker.service.tuning.records import SetBy, TunedHostState, entity_states
 from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value

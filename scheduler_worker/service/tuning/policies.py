@@ -23,12 +23,7 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.service.tuning import clusters
 from scheduler_worker.service.tuning.clusters import Clusters
-from scheduler_worker.service.tuning.records import (
-    SCOPE,
-    TuningRecords,
-    policy_guard,
-    put_policy,
-)
+from scheduler_worker.service.tuning.records import SCOPE, TuningRecords, policy_guard, put_policy
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.issues import Issue, Place
 from scheduler_worker.tuning.program import Program
