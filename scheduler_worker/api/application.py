@@ -3,7 +3,7 @@
 Paths:
 
 * ``/ovirt-engine/api``, also as ``/api``, and with the version behind it, ``.../v4``;
-* ``/v1``, our own JSON API (``v1/``);
+* ``/v1``, our own JSON API (``bind.py``);
 * ``/console``, the web front end (``console/``), whose sessions are a log-in everywhere;
 * ``/ovirt-engine/sso/oauth/token`` and ``/ovirt-engine/services/sso-logout``, as oVirt's client
   libraries log in and out.

@@ -5,7 +5,7 @@ What belongs to HTTP alone is here: paths, statuses, ETags, preconditions, links
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -80,7 +80,7 @@ class V1:
             self._access,
             request_id=request_id,
             subject=next(iter(arguments.values()), ""),
-            check_match=lambda resource, is_needed: check_match(request, resource, is_needed),
+            check_seen=partial(check_match, request),
         )
         call.allow()
         parameters = _parameters(operation, {**query, **fields}, arguments)

@@ -1,6 +1,6 @@
 """oVirt's resources over the use cases of administration: units, policies, clusters.
 
-Each method serves one route of ``routes.py``. It checks the caller's right first; what is refused
+Each method serves routes of :data:`ROUTES`. It checks the caller's right first; what is refused
 is recorded in the audit.
 """
 

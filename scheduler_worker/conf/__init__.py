@@ -45,7 +45,7 @@ from scheduler_worker.service.placement.allocation_candidates import AskingSetti
 from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
-from scheduler_worker.service.simulation.settings import DryRunSettings
+from scheduler_worker.service.simulation.comparison import DryRunSettings
 from scheduler_worker.service.tuning.cycle import TuningSettings
 
 __all__ = [

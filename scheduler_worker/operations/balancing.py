@@ -126,7 +126,7 @@ class NewMode(InCluster, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/balancing")
 def list_balancing(call: Call, query: PageQuery) -> Page[Balancing]:
     """List what balancing does, by cluster."""
-    names = ((cluster, cluster) for cluster in call.services.balancing.clusters())
+    names = ((cluster, cluster) for cluster in call.services.policies.clusters())
     return page_of(names, query, lambda name: _balancing(call, name))
 
 
@@ -170,7 +170,7 @@ def _switch(call: Call, cluster: str, mode: Mode | None) -> None:
 
 
 def _check_known(call: Call, cluster: str) -> None:
-    if cluster not in call.services.balancing.clusters():
+    if cluster not in call.services.policies.clusters():
         raise NotFound("cluster", cluster)
 
 

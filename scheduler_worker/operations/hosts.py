@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -248,31 +248,24 @@ def get_host(call: Call, target: OneHost) -> HostDetails:
         )
         if hosts:
             break
-    return only_one(hosts, name, "host")
+    uuid = only_one([host.uuid for host in hosts], name, "host")
+    return next(host for host in hosts if host.uuid == uuid)
 
 
 MOST_OF_A_NAME = 20
 """Hosts of one name that an error lists."""
 
 
-class _Identified(Protocol):
-    @property
-    def uuid(self) -> str: ...
-
-
-AnyHost = TypeVar("AnyHost", bound=_Identified)
-
-
-def only_one(hosts: Sequence[AnyHost], name: str, what: str) -> AnyHost:
+def only_one(uuids: Sequence[str], name: str, what: str) -> str:
     """The host that a name means, of all that have it; one of this uuid comes first.
 
     Raises NotFound, and Ambiguous.
     """
-    exact = [host for host in hosts if host.uuid == name] or hosts
+    exact = [uuid for uuid in uuids if uuid == name] or uuids
     if not exact:
         raise NotFound(what, name)
     if len(exact) > 1:
-        raise Ambiguous(what, name, [host.uuid for host in exact])
+        raise Ambiguous(what, name, exact)
     return exact[0]
 
 

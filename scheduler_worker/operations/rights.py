@@ -32,6 +32,7 @@ LOG = logging.getLogger(__name__)
 _EDITOR = "rule:policy_editor"
 _ADMINISTRATOR = "role:administrator and rule:in_scope"
 _SYSTEM = "rule:system_administrator"
+_SYSTEM_EDITOR = "role:policy_editor and system_scope:all"
 _RULES = (
     ("in_scope", "system_scope:all or cluster:%(cluster)s", ""),
     ("reader", "role:reader and rule:in_scope", ""),
@@ -47,11 +48,7 @@ _RULES = (
     (Right.SWITCH_UNIT.value, _SYSTEM, "Enable and disable an external unit"),
     (Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
     (Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"),
-    (
-        Right.EDIT_TUNING.value,
-        "role:policy_editor and system_scope:all",
-        "Set and withdraw tuning policies",
-    ),
+    (Right.EDIT_TUNING.value, _SYSTEM_EDITOR, "Set and withdraw tuning policies"),
     (Right.DRAIN.value, _SYSTEM, "Drain and resume workers"),
     (Right.READ_AUDIT.value, _SYSTEM, "Read the audit"),
 )

@@ -220,7 +220,7 @@ class Rest:
             self.store.attachments(),
             self.world.reserved(),
             {each.name: each.text for each in self.tuning.current()},
-            [self.balancing.mode(each) for each in self.balancing.clusters()],
+            [self.balancing.mode(each) for each in self.services.policies.clusters()],
             self.simulations.records.all(),
             [each for each in self.store.audit() if each.result == "done"],
         )

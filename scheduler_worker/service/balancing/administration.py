@@ -64,11 +64,6 @@ class BalancingAdministration:
         self._writer = Writer(fleet.store, Observer())
         self._records = BalancingRecords()
 
-    def clusters(self) -> Sequence[str]:
-        """The names of all clusters that have hosts, or had some. Raises StateUnavailable."""
-        self._fleet.refresh_globals()
-        return self._fleet.names()
-
     def mode(self, cluster: str) -> ClusterMode:
         """The mode of a cluster. Raises as :meth:`status` does."""
         replica = self._fleet.known_cluster(cluster)
