@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker import remedies
 from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
 from scheduler_worker.model.worker_reports import (
@@ -235,7 +236,11 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         if not problems.get(STATE):
             problems = {**problems, STATE: [str(error)]}
     findings[:0] = [
-        failed(f"the {name}, from this API process", text, _remedy_of(name, text))
+        failed(
+            f"the {name}, from this API process",
+            text,
+            remedies.of_state(text) if name == STATE else remedies.POLICY_STORE,
+        )
         for name, texts in problems.items()
         for text in texts
     ]
@@ -253,12 +258,6 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         clusters=list(_clusters(workers)),
         feed=rules.parts_of(reports),
     )
-
-
-def _remedy_of(name: str, problem: str) -> str:
-    from scheduler_worker import remedies
-
-    return remedies.of_state(problem) if name == STATE else remedies.POLICY_STORE
 
 
 def _worker(worker: Reported) -> WorkerView:

@@ -186,11 +186,9 @@ class Recorder(Periodic):
 
     def _record(self, ended: _Left) -> LogRecord:
         details = _details(ended)
-        why = (
-            ""
-            if ended.decision is not None
-            else why_refused(ended.outcome, details, self._pipeline_of)
-        )
+        why = ""
+        if ended.decision is None:
+            why = why_refused(ended.outcome, details, self._pipeline_of)
         outline = _outline(ended, self._worker, why)
         return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 

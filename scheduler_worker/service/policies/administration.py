@@ -42,8 +42,6 @@ from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.policy_rules import check_policy, check_unused, switchable
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits, installed_units
 
-Change = Callable[[ClusterPolicy], ClusterPolicy]
-
 
 class PolicyFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a policy that an administrator sets; None leaves one unchanged."""
@@ -296,7 +294,9 @@ class PolicyAdministration:
         clusters = self._in_force.clusters()
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
 
-    def _edit(self, policy_id: str, change: Change, actor: Actor) -> StoredPolicy:
+    def _edit(
+        self, policy_id: str, change: Callable[[ClusterPolicy], ClusterPolicy], actor: Actor
+    ) -> StoredPolicy:
         def edit() -> StoredPolicy:
             before, attached = self.library.editable(policy_id), self.attachments.of(policy_id)
             return self._edited(before, attached, change(before.document), actor)
