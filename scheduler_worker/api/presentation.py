@@ -16,7 +16,7 @@ from scheduler_worker.api import resource_types as types
 from scheduler_worker.errors import Invalid
 from scheduler_worker.model.policies import Position, UnitUse
 from scheduler_worker.policy_store import Attachment, StoredPolicy
-from scheduler_worker.scheduling.catalogue import Parameter, UnitKind
+from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
 _CLUSTERS = uuid.UUID("6f1cf3b4-1f0a-5f53-8c39-0b7d6c3f6f52")
@@ -84,7 +84,10 @@ class Presentation:
             enabled=unit.is_enabled,
             internal=unit.is_internal,
             properties=tuple(
-                types.Property(name=parameter.name, value=_regex(parameter))
+                types.Property(
+                    name=parameter.name,
+                    value=parameter.regex or _REGEXES.get(parameter.type, "^.*$"),
+                )
                 for parameter in sorted(unit.parameters, key=lambda parameter: parameter.name)
             )
             or None,
@@ -230,7 +233,3 @@ def _limits(sent: types.Thresholds | None) -> dict[str, str] | None:
     minutes = None if sent.duration is None else (sent.duration + 30) // 60
     limits = {HIGH: sent.high, LOW: sent.low, MINUTES: minutes}
     return {name: str(value) for name, value in limits.items() if value is not None}
-
-
-def _regex(parameter: Parameter) -> str:
-    return parameter.regex or _REGEXES.get(parameter.type, "^.*$")
