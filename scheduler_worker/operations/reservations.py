@@ -136,14 +136,13 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
 
 def _view(cluster: str, reservation: Reservation) -> ReservationView:
     same = {name: getattr(reservation, name) for name in ForInstance.__struct_fields__}
+    amounts = ("vcpus", "memory_mb", "disk_mb")
     return ReservationView(
         **same,
+        **{name: getattr(reservation.resources, name) for name in amounts},
         id=reservation.id,
         cluster=cluster,
         state=reservation.state,
         created_at=moment(reservation.created_at_s),
         expires_at=moment(reservation.expires_at_s),
-        vcpus=reservation.resources.vcpus,
-        memory_mb=reservation.resources.memory_mb,
-        disk_mb=reservation.resources.disk_mb,
     )
