@@ -23,14 +23,13 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, RequestError, SchedulerWorkerError
-from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
+from scheduler_worker.factories import open_bus, open_state
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.access import Access
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind, transport
@@ -83,8 +82,6 @@ class Worker:
         self.bus = bus
         self.monitor = Monitor(self, settings.monitoring, factories.open_tracing(settings))
         self._advice = Advice(state.check)
-        self._filters = registered(FILTERS)
-        self._weighers = registered(WEIGHERS)
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
         self._trust = factories.build_trust(settings, self.fleet, clock)
         self._sandboxes = factories.build_sandboxes(settings, self.monitor)
@@ -108,9 +105,7 @@ class Worker:
             self.fleet, lambda: self._pipelines, providers.sharing if providers else None
         )
         self.tuner = self._build_tuner()
-        self.balancing = factories.build_balancing(
-            settings, self.fleet, lambda: self._pipelines, self.monitor
-        )
+        self.balancing = factories.build_balancing(settings, self.fleet, lambda: self._pipelines)
         self.balancer = self._build_balancer()
         self.services = self._build_services()
         self._presence = Presence(
@@ -129,9 +124,7 @@ class Worker:
 
     def _compile(self, options: Options) -> Pipelines:
         """Raises ConfigError, or ClusterPolicyError for the policy that the options describe."""
-        return factories.compile_pipelines(
-            options, self._filters, self._weighers, self._trust, self._sandboxes
-        )
+        return factories.compile_pipelines(options, self._trust, self._sandboxes)
 
     def _build_scheduler(self) -> Scheduler:
         conf, settings, providers = self._conf, self.settings, self._feed.providers
@@ -161,7 +154,6 @@ class Worker:
             capacity=self.capacity,
             decisions=self.decisions.kept if self.decisions else None,
             worker=self,
-            observer=self.monitor,
         )
 
     def _build_balancer(self) -> Balancer:

@@ -59,12 +59,7 @@ def rehearse(
     """
     sandboxes = factories.build_sandboxes(settings)
     with nullcontext() if sandboxes is None else closing(sandboxes):
-        pipelines = factories.compile_pipelines(
-            settings.options,
-            factories.registered(factories.FILTERS),
-            factories.registered(factories.WEIGHERS),
-            sandboxes=sandboxes,
-        )
+        pipelines = factories.compile_pipelines(settings.options, sandboxes=sandboxes)
         if tried.policy is not None:
             pipelines.compile(tried.policy)
         plan = planned(snapshot, decisions, pipelines)

@@ -3,7 +3,7 @@
 Paths:
 
 * ``/ovirt-engine/api``, also as ``/api``, and with the version behind it, ``.../v4``;
-* ``/v1``, our own JSON API (``v1/``);
+* ``/v1``, our own JSON API (``bind.py``);
 * ``/console``, the web front end (``console/``), whose sessions are a log-in everywhere;
 * ``/ovirt-engine/sso/oauth/token`` and ``/ovirt-engine/services/sso-logout``, as oVirt's client
   libraries log in and out.
@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -25,11 +26,11 @@ from werkzeug.wrappers import Request, Response
 
 from scheduler_worker import events
 from scheduler_worker.api.bind import V1
-from scheduler_worker.api.calls import ROUTE, WebCall
+from scheduler_worker.api.calls import ROUTE, Reply, WebCall
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
-from scheduler_worker.api.ovirt import ROUTES, OvirtApi, Route
+from scheduler_worker.api.ovirt import ROUTES, OvirtApi
 from scheduler_worker.api.problems import failed_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
@@ -82,6 +83,7 @@ class Application:
         self._max_body = max_body
         self._console = console
         self._observer = observer or Observer()
+        self._log_ins = {_TOKEN_PATH: self._give_token, _LOGOUT_PATH: self._log_out}
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         began_s = time.perf_counter()
@@ -121,15 +123,16 @@ class Application:
         console = self._console if self._console and self._console.owns(path) else None
         is_ours = self._v1.owns(path) or console is not None
         try:
-            self._rates.check_address(request.remote_addr or "")
+            self._rates.take("address", request.remote_addr or "")
+            if console is not None:
+                foreign_caller = partial(self._foreign_caller, request.environ)
+                return console.respond(request, path, partial(self._body, request), foreign_caller)
             if is_ours:
-                return self._serve_ours(request, path, who, request_id, console)
-            if path in {_TOKEN_PATH, _LOGOUT_PATH}:
+                caller = self._caller(request, who)
+                return self._v1.respond(request, caller, self._body(request), request_id)
+            if path in self._log_ins:
                 request.environ[ROUTE] = path
-            if path == _TOKEN_PATH:
-                return self._give_token(request)
-            if path == _LOGOUT_PATH:
-                return self._log_out(request)
+                return self._log_ins[path](request)
             return self._serve(request, path, who)
         except Exception as error:
             if isinstance(error, TooManyRequests):
@@ -137,24 +140,6 @@ class Application:
             if is_ours:
                 return self._problem(request, error, request_id)
             return self._refused(request, error)
-
-    def _serve_ours(
-        self,
-        request: Request,
-        path: str,
-        who: list[str],
-        request_id: str,
-        console: Console | None,
-    ) -> Response:
-        if console is None:
-            caller = self._caller(request, who)
-            return self._v1.respond(request, caller, self._body(request), request_id)
-        return console.respond(
-            request,
-            path,
-            lambda: self._body(request),
-            lambda: self._foreign_caller(request.environ),
-        )
 
     # oVirt's resources
 
@@ -172,12 +157,10 @@ class Application:
             body=self._body(request),
             body_form=_body_form(request),
         )
-        rule, arguments = ROUTES.bind("").match(
-            match["rest"] or "/", request.method, return_rule=True
-        )
-        route: Route = rule.endpoint
+        path, adapter = match["rest"] or "/", ROUTES.bind("")
+        rule, arguments = adapter.match(path, request.method, return_rule=True)
         request.environ[ROUTE] = f"/api{rule.rule}".replace("<", "{").replace(">", "}")
-        reply = route.serve(self._api, call, dict(arguments))
+        reply: Reply = getattr(self._api, rule.endpoint)(call, **arguments)
         response = Response(
             write(reply.body, answer), reply.status, content_type=f"{answer.value};charset=UTF-8"
         )
@@ -215,7 +198,7 @@ class Application:
         if caller is None:
             raise _unauthorized("The token is missing, expired or revoked; log in again.")
         who.append(caller.name)
-        self._rates.check_user(caller.name)
+        self._rates.take("user", caller.name)
         return caller
 
     # Log-in and log-out

@@ -4,9 +4,8 @@ What belongs to HTTP alone is here: paths, statuses, ETags, preconditions, links
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -20,17 +19,16 @@ from werkzeug.wrappers import Request, Response
 import scheduler_worker
 from scheduler_worker.api import openapi
 from scheduler_worker.api.calls import ROUTE
-from scheduler_worker.api.openapi import ROOT
+from scheduler_worker.api.openapi import ROOT, Plain, has_body, path_names, query_fields
 from scheduler_worker.api.problems import Failed, of_parameters
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
 from scheduler_worker.operations.operation import Call, Nothing, Operation, Page
+from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"
-_ARGUMENT = re.compile(r"\{(\w+)\}")
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -49,24 +47,16 @@ class V1:
     ) -> None:
         self._services = services
         self._access = access
-        own = [
-            _own("entry", "", Links, "Show where everything is.", self._entry),
-            _own(
-                "openapi",
-                "/openapi.json",
-                dict[str, Any],
-                "Show the description of this API in OpenAPI 3.1.",
-                lambda *_: self.description,
-            ),
-        ]
+        description = "Show the description of this API in OpenAPI 3.1."
         self._operations = [
-            *own,
+            _own("entry", "", Links, "Show where everything is.", self._entry),
+            _own("openapi", "/openapi.json", Plain, description, lambda *_: self.description),
             *(operation for operation in operations if operation.path is not None),
         ]
         self._routes = Map(map(_rule, self._operations), strict_slashes=False)
 
     @cached_property
-    def description(self) -> openapi.Plain:
+    def description(self) -> Plain:
         """In OpenAPI. Made when it is first asked for: its schemas take some 20 ms."""
         return openapi.describe(self._operations)
 
@@ -90,9 +80,9 @@ class V1:
             self._access,
             request_id=request_id,
             subject=next(iter(arguments.values()), ""),
-            check_match=lambda resource, is_needed: check_match(request, resource, is_needed),
+            check_seen=partial(check_match, request),
         )
-        call.check()
+        call.allow()
         parameters = _parameters(operation, {**query, **fields}, arguments)
         try:
             answer = operation.serve(call, parameters)
@@ -122,7 +112,7 @@ def _own(
 
 
 def _rule(operation: Operation[Any, Any]) -> Rule:
-    path = _ARGUMENT.sub(r"<\1>", f"{ROOT}{operation.path}")
+    path = f"{ROOT}{operation.path}".replace("{", "<").replace("}", ">")
     return Rule(path, methods=[operation.method], endpoint=operation)
 
 
@@ -132,15 +122,9 @@ def _check_accept(request: Request) -> None:
         raise Failed(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
 
 
-def has_body(operation: Operation[Any, Any]) -> bool:
-    """Whether its parameters come in the body, except the path's."""
-    return operation.method in {"POST", "PUT"}
-
-
 def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
     """The parameters of the query. Raises Failed for one that is given twice."""
-    kinds = {} if has_body(operation) else {field.name: field.type for field in operation.fields}
-    kinds = {name: kind for name, kind in kinds.items() if name not in path_names(operation)}
+    kinds = {field.name: field.type for field in query_fields(operation)}
     query = {}
     for name, texts in request.args.to_dict(flat=False).items():
         if len(texts) > 1:
@@ -149,11 +133,6 @@ def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
             raise of_parameters(RequestError(name, "is not known here"), "")
         query[name] = from_text(kinds[name], texts[0])
     return query
-
-
-def path_names(operation: Operation[Any, Any]) -> list[str]:
-    """The parameters that are in the path."""
-    return _ARGUMENT.findall(str(operation.path))
 
 
 def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict[str, Any]:
@@ -172,8 +151,7 @@ def read_object(request: Request, body: bytes) -> dict[str, Any]:
     """The object in a body of JSON. Raises Failed."""
     if request.mimetype != _JSON:
         raise Failed(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body must be JSON: send Content-Type: {_JSON}.",
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body must be JSON: send Content-Type: {_JSON}."
         )
     try:
         document = msgspec.json.decode(body)
@@ -210,21 +188,16 @@ def _response(
     response = Response(body, status, content_type=_JSON)
     if following is not None:
         response.headers["Link"] = f'<{following}>; rel="next"'
-    if has_etag(operation):
+    if operation.method in {"GET", "PUT"}:  # it answers the resource itself
         etag = etag_of(body)
         response.set_etag(etag)
         response.headers["Cache-Control"] = "private, no-cache"  # kept, and asked for each time
-        if_none_match = request.headers.get("If-None-Match")
-        if operation.method == "GET" and if_none_match is not None and _holds(if_none_match, etag):
+        known = parse_etags(request.headers.get("If-None-Match"))
+        if operation.method == "GET" and (known.star_tag or known.contains_weak(etag)):
             response.status_code = HTTPStatus.NOT_MODIFIED
             response.set_data(b"")
             del response.headers["Content-Type"]
     return response
-
-
-def has_etag(operation: Operation[Any, Any]) -> bool:
-    """Whether its answer is the resource itself, with an ETag."""
-    return operation.method in {"GET", "PUT"}
 
 
 def etag_of(body: bytes) -> str:
@@ -259,8 +232,3 @@ def check_match(request: Request, resource: object, is_needed: bool) -> None:
 
 def _matches(etags: ETags, now: str | None) -> bool:
     return now is not None and (etags.star_tag or etags.contains(now))
-
-
-def _holds(header: str, etag: str) -> bool:
-    etags = parse_etags(header)
-    return etags.star_tag or etags.contains_weak(etag)

@@ -296,22 +296,17 @@ class Collection(NamedTuple):
 def write(what: Resource | Collection, form: Form) -> bytes:
     """The text of a resource or a collection, in UTF-8."""
     if form is Form.JSON:
-        return _write_json(what)
+        if isinstance(what, Collection):
+            document = {what.kind.element: [_to_json(member) for member in what.members]}
+        else:
+            document = _to_json(what)
+        return json.dumps(document, ensure_ascii=False).encode(errors="replace")
     parts = [XML_HEAD]
     if isinstance(what, Collection):
         _list_to_xml(parts, what.kind.elements, what.members)
     else:
         _to_xml(parts, what.element, what)
     return "".join(parts).encode()
-
-
-def _write_json(what: Resource | Collection) -> bytes:
-    document = (
-        {what.kind.element: [_to_json(member) for member in what.members]}
-        if isinstance(what, Collection)
-        else _to_json(what)
-    )
-    return json.dumps(document, ensure_ascii=False).encode(errors="replace")
 
 
 def _to_json(resource: Resource) -> Plain:
@@ -359,7 +354,9 @@ def _to_xml(parts: list[str], name: str, resource: Resource) -> None:
 
 def _child_to_xml(parts: list[str], field: _Field, value: Any) -> None:
     if field.resource is None:
-        parts.append(f"<{field.name}>{_escaped(_text(value))}</{field.name}>")
+        # A reader makes a bare carriage return a line feed.
+        text = escape(_valid(_text(value)), {"\r": "&#13;"})
+        parts.append(f"<{field.name}>{text}</{field.name}>")
     elif field.place is _Place.LIST:
         _list_to_xml(parts, field.name, value)
     elif field.place is _Place.REPEATED:
@@ -374,11 +371,6 @@ def _list_to_xml(parts: list[str], name: str, members: Iterable[Resource]) -> No
     for member in members:
         _to_xml(parts, member.element, member)
     parts.append(f"</{name}>")
-
-
-def _escaped(text: str) -> str:
-    """A text for an element. A reader makes a bare carriage return a line feed."""
-    return escape(_valid(text), {"\r": "&#13;"})
 
 
 def _valid(text: str) -> str:

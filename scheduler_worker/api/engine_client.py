@@ -18,6 +18,7 @@ _TOKEN_PATH = "/ovirt-engine/sso/oauth/token"  # noqa: S105 - a path
 _LOGOUT_PATH = "/ovirt-engine/services/sso-logout"
 _FORM = "application/x-www-form-urlencoded"
 _OK = http.client.OK
+_TIMEOUT_S = 60.0
 
 AnyResource = TypeVar("AnyResource", bound=types.Resource)
 
@@ -46,19 +47,10 @@ class EngineClient:
     answers something else than an engine does.
     """
 
-    def __init__(
-        self,
-        url: str,
-        user: str,
-        password: str,
-        *,
-        ca_file: str | None = None,
-        timeout_s: float = 60,
-    ) -> None:
+    def __init__(self, url: str, user: str, password: str, *, ca_file: str | None = None) -> None:
         """``url`` is that of the API, ``https://engine/ovirt-engine/api``. Raises ConfigError."""
         self._url = _checked(url)
         self._credentials = {"username": user, "password": password}
-        self._timeout_s = timeout_s
         self._tls = tls_context(File("--ca-file", ca_file)) if self._url.scheme == "https" else None
         self._token = ""
 
@@ -126,9 +118,9 @@ class EngineClient:
     ) -> tuple[int, bytes]:
         host, port = self._url.hostname or "", self._url.port
         connection = (
-            http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+            http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
             if self._tls is None
-            else http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls)
+            else http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=self._tls)
         )
         try:
             connection.request(method, path, body, dict(headers))

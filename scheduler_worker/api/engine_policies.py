@@ -50,7 +50,8 @@ class EngineUnits:
 
     def __init__(self, engine_units: Iterable[types.Unit], ours: PolicyUnits) -> None:
         self._of_engine = {unit.id: unit for unit in engine_units}
-        self._ours = ours
+        self.ours = ours
+        """The units that are known here."""
         self._mandatory = {
             entry.id_as(kind)
             for entry in ours.catalogue
@@ -58,18 +59,13 @@ class EngineUnits:
             for kind in entry.kinds
         }
 
-    @property
-    def ours(self) -> PolicyUnits:
-        """The units that are known here."""
-        return self._ours
-
     def name(self, unit_id: str, kind: UnitKind) -> str | None:
         """Our name of a unit; None if there is none of that kind."""
-        unit = self._ours.find(unit_id)
+        unit = self.ours.find(unit_id)
         if unit is None:
             engine_unit = self._of_engine.get(unit_id)
             name = engine_unit.name if engine_unit and not engine_unit.internal else None
-            unit = self._ours.used(name, kind) if name else None
+            unit = self.ours.used(name, kind) if name else None
         return unit.name if unit and unit.kind is kind and unit.is_enabled else None
 
     def is_mandatory(self, unit_id: str) -> bool:

@@ -85,15 +85,11 @@ class KeystoneTokens:
             raise Refusal(401, "The Keystone token is unknown, expired or revoked; get a new one.")
         values = {name: environ.get(header) for name, header in _SCOPES.items()}
         scope: dict[str, Any] = {name: value for name, value in values.items() if value}
-        scope["user"] = _name(environ)
+        user, domain = environ.get("HTTP_X_USER_NAME", ""), environ.get("HTTP_X_USER_DOMAIN_NAME")
+        scope["user"] = f"{user}@{domain}" if domain else str(user)
         scope["roles"] = included(environ.get("HTTP_X_ROLES", "").split(","), self._roles)
         named = f"{cut(scope['user'], _MAX_NAME)} ({cut(scope.get('user_id', ''), _MAX_NAME)})"
         return Caller(named, (), environ.get("REMOTE_ADDR") or "", scope)
-
-
-def _name(environ: WSGIEnvironment) -> str:
-    user, domain = environ.get("HTTP_X_USER_NAME", ""), environ.get("HTTP_X_USER_DOMAIN_NAME")
-    return f"{user}@{domain}" if domain else str(user)
 
 
 class _AuthToken(auth_token.AuthProtocol):  # type: ignore[misc]

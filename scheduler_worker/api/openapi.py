@@ -30,10 +30,7 @@ _OF_EVERY = (
     HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-_OF_BODIES = (
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-)
+_OF_BODIES = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 _OF_CONDITIONS = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.PRECONDITION_REQUIRED)
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Of exactly this answer."}}
 
@@ -76,19 +73,36 @@ def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
     }
 
 
+def has_body(operation: Operation[Any, Any]) -> bool:
+    """Whether its parameters come in the body, except the path's."""
+    return operation.method in {"POST", "PUT"}
+
+
+def path_names(operation: Operation[Any, Any]) -> list[str]:
+    """The parameters that are in the path."""
+    return _ARGUMENT.findall(str(operation.path))
+
+
+def query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
+    """The parameters that are in the query."""
+    if has_body(operation):
+        return []
+    return [field for field in operation.fields if field.name not in path_names(operation)]
+
+
 def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
     kinds: list[Any] = [problems.Problem]
     for operation in operations:
         kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
-        kinds += [_without_none(field.type) for field in _query_fields(operation)]
+        kinds += [_without_none(field.type) for field in query_fields(operation)]
     return kinds
 
 
 def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
     """The type of the body: the parameters except the path's; None: there is no body."""
-    if operation.method not in {"POST", "PUT"}:
+    if not has_body(operation):
         return None
-    in_path = _ARGUMENT.findall(str(operation.path))
+    in_path = path_names(operation)
     kind: type[msgspec.Struct] = operation.parameters
     return _without(kind, tuple(in_path)) if in_path else kind
 
@@ -118,7 +132,7 @@ def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
         "operationId": operation.name,
         "summary": operation.summary,
         "description": operation.description,
-        "parameters": [*_arguments(operation), *_parameters(operation, schema_of)],
+        "parameters": _parameters(operation, schema_of),
         "responses": _responses(operation, schema_of),
     }
     if (body := body_of(operation)) is not None:
@@ -127,20 +141,13 @@ def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
     return described
 
 
-def _arguments(operation: Operation[Any, Any]) -> list[Plain]:
-    return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "minLength": 1},
-        }
-        for name in _ARGUMENT.findall(str(operation.path))
-    ]
-
-
 def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
+    text = {"type": "string", "minLength": 1}
     parameters: list[Plain] = [
+        {"name": name, "in": "path", "required": True, "schema": text}
+        for name in path_names(operation)
+    ]
+    parameters += [
         {
             "name": query_field.name,
             "in": "query",
@@ -148,7 +155,7 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
             "schema": schema_of[str(_without_none(query_field.type))],
             "description": description(query_field),
         }
-        for query_field in _query_fields(operation)
+        for query_field in query_fields(operation)
     ]
     conditions = ["If-None-Match"] if operation.method == "GET" else []
     if operation.has_condition:
@@ -158,13 +165,6 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
         for condition in conditions
     ]
     return parameters
-
-
-def _query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
-    if operation.method in {"POST", "PUT"}:
-        return []
-    in_path = _ARGUMENT.findall(str(operation.path))
-    return [field for field in operation.fields if field.name not in in_path]
 
 
 def _without_none(kind: Any) -> Any:
@@ -188,10 +188,8 @@ def _responses(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
         responses[str(HTTPStatus.NOT_MODIFIED.value)] = {
             "description": "The answer is the one that If-None-Match names."
         }
-    more = (
-        *(_OF_BODIES if body_of(operation) is not None else ()),
-        *(_OF_CONDITIONS if operation.has_condition else ()),
-    )
-    for code in (*_OF_EVERY, *more):
+    of_bodies = _OF_BODIES if has_body(operation) else ()
+    of_conditions = _OF_CONDITIONS if operation.has_condition else ()
+    for code in (*_OF_EVERY, *of_bodies, *of_conditions):
         responses[str(code.value)] = {"$ref": "#/components/responses/Problem"}
     return responses

@@ -1,6 +1,6 @@
 """oVirt's resources over the use cases of administration: units, policies, clusters.
 
-Each method serves one route of ``routes.py``. It checks the caller's right first; what is refused
+Each method serves routes of :data:`ROUTES`. It checks the caller's right first; what is refused
 is recorded in the audit.
 """
 
@@ -9,7 +9,6 @@ import fnmatch
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
 from msgspec import structs
 from werkzeug.routing import Map, Rule
@@ -27,17 +26,10 @@ from scheduler_worker.api.presentation import (
     own_parameters,
     parameters_of,
 )
-from scheduler_worker.errors import (
-    Incomplete,
-    InUse,
-    Invalid,
-    NotFound,
-    SchedulerWorkerError,
-)
+from scheduler_worker.errors import Incomplete, InUse, Invalid, NotFound, SchedulerWorkerError
 from scheduler_worker.model.policies import NOVA
-from scheduler_worker.operations.access import Access
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.callers import Right
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind
@@ -55,7 +47,7 @@ _NOT_SET = (
     *("filters", "weights", "weight", "balances"),
 )
 """What a policy shows, and a client does not set with the policy."""
-_MEMBERS: Mapping[UnitKind, type[types.Resource]] = {
+_MEMBERS: Mapping[UnitKind, type[types.Filter | types.Weight | types.Balance]] = {
     UnitKind.FILTER: types.Filter,
     UnitKind.WEIGHT: types.Weight,
     UnitKind.BALANCE: types.Balance,
@@ -141,7 +133,8 @@ class OvirtApi:
         _check_unchanged(body, types.Policy(locked=False, default_policy=False), _NOT_SET)
         with _doing("Cannot add Scheduling Policy."):
             made = self._admin.create(_fields(body), call.actor)
-        return self._created(call, made)
+        policy = self._presentation(call).policy(made)
+        return Reply(policy, status=201, location=policy.href)
 
     def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
         """A copy under another name, also of a locked policy."""
@@ -155,15 +148,9 @@ class OvirtApi:
         with _doing("Cannot add Scheduling Policy."):
             copy = structs.replace(source, id=str(uuid.uuid4()), name=body.name, version=1)
             made = self._admin.add(copy, call.actor)
-        reply = self._created(call, made)
         copied = self._presentation(call).policy(made)
-        return reply._replace(
-            body=types.Action(status="complete", scheduling_policy=copied), status=200
-        )
-
-    def _created(self, call: WebCall, made: StoredPolicy) -> Reply:
-        policy = self._presentation(call).policy(made)
-        return Reply(policy, status=201, location=policy.href)
+        action = types.Action(status="complete", scheduling_policy=copied)
+        return Reply(action, location=copied.href)
 
     def update_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
@@ -226,32 +213,24 @@ class OvirtApi:
         self._check_reader(call)
         return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
 
-    def add_filter(self, call: WebCall, policy_id: str) -> Reply:
+    def add_member(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
-        body = call.read(types.Filter)
-        unit_id = _unit_id(body, "Filter")
+        body = call.read(_MEMBERS[kind])
+        unit = body.scheduling_policy_unit
+        if unit is None or not unit.id:
+            raise Incomplete(kind.capitalize(), ["schedulingPolicyUnit.id"])
         with _doing("Cannot edit Scheduling Policy."):
-            position = POSITIONS.get(body.position or 0)
-            if position is None:
-                raise Invalid("position", f"{body.position} is not -1 (first), 0 or 1 (last)")
-            made = self._admin.add_filter(policy_id, unit_id, call.actor, position=position)
-        return Reply(self._member(call, made, UnitKind.FILTER, unit_id))
-
-    def add_weight(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Right.EDIT, policy_id)
-        body = call.read(types.Weight)
-        unit_id = _unit_id(body, "Weight")
-        factor = 1.0 if body.factor is None else body.factor
-        with _doing("Cannot edit Scheduling Policy."):
-            made = self._admin.add_weight(policy_id, unit_id, call.actor, factor=factor)
-        return Reply(self._member(call, made, UnitKind.WEIGHT, unit_id))
-
-    def add_balance(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Right.EDIT, policy_id)
-        unit_id = _unit_id(call.read(types.Balance), "Balance")
-        with _doing("Cannot edit Scheduling Policy."):
-            made = self._admin.set_balance(policy_id, unit_id, call.actor)
-        return Reply(self._member(call, made, UnitKind.BALANCE, unit_id))
+            if isinstance(body, types.Filter):
+                position = POSITIONS.get(body.position or 0)
+                if position is None:
+                    raise Invalid("position", f"{body.position} is not -1 (first), 0 or 1 (last)")
+                made = self._admin.add_filter(policy_id, unit.id, call.actor, position=position)
+            elif isinstance(body, types.Weight):
+                factor = 1.0 if body.factor is None else body.factor
+                made = self._admin.add_weight(policy_id, unit.id, call.actor, factor=factor)
+            else:
+                made = self._admin.set_balance(policy_id, unit.id, call.actor)
+        return Reply(self._member(call, made, kind, unit.id))
 
     def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
@@ -282,22 +261,19 @@ class OvirtApi:
 
     def list_clusters(self, call: WebCall) -> Reply:
         self._check_reader(call)
-        clusters = [
-            self._cluster(call, view)
-            for view in self._views()
-            if _matches(view.name, call.query.get("search", ""))
-        ]
-        return Reply(call.page(codec.Collection(types.Cluster, clusters)))
+        search = call.query.get("search", "")
+        views = [view for view in self._views() if _matches(view.name, search)]
+        return self._listed(call, views)
 
     def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""
         self._check_reader(call)
         self._admin.library.policy(policy_id)
-        clusters = [
-            self._cluster(call, view)
-            for view in self._views()
-            if view.policy.document.id == policy_id
-        ]
+        views = [view for view in self._views() if view.policy.document.id == policy_id]
+        return self._listed(call, views)
+
+    def _listed(self, call: WebCall, views: Iterable[ShownCluster]) -> Reply:
+        clusters = [self._cluster(call, view) for view in views]
         return Reply(call.page(codec.Collection(types.Cluster, clusters)))
 
     def get_cluster(self, call: WebCall, cluster: str) -> Reply:
@@ -319,19 +295,14 @@ class OvirtApi:
         _check_same_id(body, view.id)
         _check_unchanged(body, types.Cluster(name=view.name), ("name",))
         with _doing("Cannot edit Cluster."):
-            parameters = own_parameters(body)
-            policy = _named_policy(body.scheduling_policy)
-            if policy is not None or parameters is not None:
-                self._attach(call, view, policy, parameters)
+            self._attach(call, view, body)
         return Reply(self._cluster(call, self._view(cluster)))
 
-    def _attach(
-        self,
-        call: WebCall,
-        view: ShownCluster,
-        policy: str | None,
-        parameters: dict[str, str] | None,
-    ) -> None:
+    def _attach(self, call: WebCall, view: ShownCluster, body: types.Cluster) -> None:
+        parameters, sent = own_parameters(body), body.scheduling_policy
+        policy = None if sent is None else sent.id or sent.name or sent.policy or None
+        if policy is None and parameters is None:
+            return
         if parameters is None and view.attachment is not None:
             # As in oVirt, a cluster keeps its own values where the next policy knows them.
             parameters = dict(view.attachment.parameters)
@@ -404,18 +375,6 @@ def _fields(body: types.Policy) -> PolicyFields:
     )
 
 
-def _unit_id(body: types.Filter | types.Weight | types.Balance, what: str) -> str:
-    unit = body.scheduling_policy_unit
-    if unit is None or not unit.id:
-        raise Incomplete(what, ["schedulingPolicyUnit.id"])
-    return unit.id
-
-
-def _named_policy(policy: types.Policy | None) -> str | None:
-    """How a client names a cluster's policy: by id, else by name."""
-    return None if policy is None else policy.id or policy.name or policy.policy or None
-
-
 def _check_same_id(body: types.Identified, expected_id: str) -> None:
     if body.id not in {None, expected_id}:
         raise Refusal(409, "Attempt to set immutable field: id", reason=IMMUTABLE)
@@ -464,29 +423,11 @@ def _matches(name: str, search: str) -> bool:
 
 
 _POLICY = "/schedulingpolicies/<policy_id>"
-_KINDS = (
-    ("filters", UnitKind.FILTER, "add_filter"),
-    ("weights", UnitKind.WEIGHT, "add_weight"),
-    ("balances", UnitKind.BALANCE, "add_balance"),
-)
 
 
-class Route(NamedTuple):
-    """The method of :class:`OvirtApi` that serves a route, and what it gets beside the path."""
-
-    method: str
-    kind: UnitKind | None = None
-
-    def serve(self, api: OvirtApi, call: WebCall, arguments: dict[str, Any]) -> Reply:
-        """The reply to a call of this route."""
-        if self.kind is not None:
-            arguments = {**arguments, "kind": self.kind}
-        reply: Reply = getattr(api, self.method)(call, **arguments)
-        return reply
-
-
-def _rule(http: str, path: str, method: str, kind: UnitKind | None = None) -> Rule:
-    return Rule(path, methods=[http], endpoint=Route(method, kind))
+def _rule(http: str, path: str, method: str, **arguments: UnitKind) -> Rule:
+    """A route to a method of :class:`OvirtApi`; its arguments beside those of the path."""
+    return Rule(path, methods=[http], endpoint=method, defaults=arguments)
 
 
 def _rules() -> list[Rule]:
@@ -507,14 +448,15 @@ def _rules() -> list[Rule]:
         _rule("GET", "/clusters/<cluster>", "get_cluster"),
         _rule("PUT", "/clusters/<cluster>", "update_cluster"),
     ]
-    for name, kind, add in _KINDS:
+    for kind, member in _MEMBERS.items():
+        path = f"{_POLICY}/{member.elements}"
         rules += [
-            _rule("GET", f"{_POLICY}/{name}", "list_members", kind),
-            _rule("POST", f"{_POLICY}/{name}", add),
-            _rule("GET", f"{_POLICY}/{name}/<unit_id>", "get_member", kind),
-            _rule("DELETE", f"{_POLICY}/{name}/<unit_id>", "remove_member", kind),
+            _rule("GET", path, "list_members", kind=kind),
+            _rule("POST", path, "add_member", kind=kind),
+            _rule("GET", f"{path}/<unit_id>", "get_member", kind=kind),
+            _rule("DELETE", f"{path}/<unit_id>", "remove_member", kind=kind),
         ]
     return rules
 
 
-ROUTES = Map(_rules(), strict_slashes=False)
+ROUTES = Map(_rules(), strict_slashes=False, redirect_defaults=False)

@@ -8,7 +8,7 @@ the unit. A cluster's id is its name if that is a UUID, else a UUID made of the 
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -16,7 +16,7 @@ from scheduler_worker.api import resource_types as types
 from scheduler_worker.errors import Invalid
 from scheduler_worker.model.policies import Position, UnitUse
 from scheduler_worker.policy_store import Attachment, StoredPolicy
-from scheduler_worker.scheduling.catalogue import Parameter, UnitKind
+from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
 _CLUSTERS = uuid.UUID("6f1cf3b4-1f0a-5f53-8c39-0b7d6c3f6f52")
@@ -84,7 +84,10 @@ class Presentation:
             enabled=unit.is_enabled,
             internal=unit.is_internal,
             properties=tuple(
-                types.Property(name=parameter.name, value=_regex(parameter))
+                types.Property(
+                    name=parameter.name,
+                    value=parameter.regex or _REGEXES.get(parameter.type, "^.*$"),
+                )
                 for parameter in sorted(unit.parameters, key=lambda parameter: parameter.name)
             )
             or None,
@@ -94,14 +97,16 @@ class Presentation:
     def _unit_href(self, unit: PolicyUnit) -> str:
         return self.href("schedulingpolicyunits", unit.id)
 
-    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> tuple[str, types.Unit]:
-        """The id of a member, and its unit: a link, or all of it."""
+    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> dict[str, Any]:
+        """The fields of every member: its id, and its unit as a link, or all of it."""
         unit = self._units.used(use.unit, kind)
         if unit is None:  # not installed any more
-            return use.unit, types.Unit(id=use.unit, name=use.unit, enabled=False)
-        if inline:
-            return unit.id, self.unit(unit)
-        return unit.id, types.Unit(href=self._unit_href(unit), id=unit.id)
+            shown = types.Unit(id=use.unit, name=use.unit, enabled=False)
+        elif inline:
+            shown = self.unit(unit)
+        else:
+            shown = types.Unit(href=self._unit_href(unit), id=unit.id)
+        return {"id": shown.id, "scheduling_policy_unit": shown}
 
     # Policies
 
@@ -125,28 +130,25 @@ class Presentation:
 
     def filters(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Filter, ...]:
         """The filters of a policy, in the order in which they are evaluated."""
-        filters = []
-        for use in stored.document.ordered_filters:
-            unit_id, unit = self._member(use, UnitKind.FILTER, inline=inline)
-            position = _NUMBERS[use.position]
-            filters.append(types.Filter(id=unit_id, position=position, scheduling_policy_unit=unit))
-        return tuple(filters)
+        kind, uses = UnitKind.FILTER, stored.document.ordered_filters
+        return tuple(
+            types.Filter(position=_NUMBERS[use.position], **self._member(use, kind, inline=inline))
+            for use in uses
+        )
 
     def weights(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Weight, ...]:
         """The weights of a policy."""
-        weights = []
-        for use in stored.document.weights:
-            unit_id, unit = self._member(use, UnitKind.WEIGHT, inline=inline)
-            weights.append(types.Weight(id=unit_id, factor=use.factor, scheduling_policy_unit=unit))
-        return tuple(weights)
+        return tuple(
+            types.Weight(factor=use.factor, **self._member(use, UnitKind.WEIGHT, inline=inline))
+            for use in stored.document.weights
+        )
 
     def balances(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Balance, ...]:
         """The balance of a policy, or nothing."""
         use = stored.document.balance
         if use is None:
             return ()
-        unit_id, unit = self._member(use, UnitKind.BALANCE, inline=inline)
-        return (types.Balance(id=unit_id, scheduling_policy_unit=unit),)
+        return (types.Balance(**self._member(use, UnitKind.BALANCE, inline=inline)),)
 
     # Clusters
 
@@ -157,24 +159,19 @@ class Presentation:
         reference = types.Policy(href=self.href("schedulingpolicies", policy_id), id=policy_id)
         cluster = types.Cluster(href=self.href("clusters", view.id), id=view.id, name=view.name)
         if self._version == 3:
-            return structs.replace(cluster, scheduling_policy=_nested(reference, view, own))
+            nested = structs.replace(
+                reference,
+                name=view.policy.document.name,
+                policy=view.policy.document.name,
+                thresholds=thresholds(own),
+                properties=properties(own) or None,
+            )
+            return structs.replace(cluster, scheduling_policy=nested)
         return structs.replace(
             cluster,
             custom_scheduling_policy_properties=properties(own) or None,
             scheduling_policy=reference,
         )
-
-
-def _nested(reference: types.Policy, view: ShownCluster, own: Mapping[str, str]) -> types.Policy:
-    name = view.policy.document.name
-    return types.Policy(
-        href=reference.href,
-        id=reference.id,
-        name=name,
-        policy=name,
-        thresholds=thresholds(own),
-        properties=properties(own) or None,
-    )
 
 
 def properties(parameters: Mapping[str, str]) -> tuple[types.Property, ...]:
@@ -236,7 +233,3 @@ def _limits(sent: types.Thresholds | None) -> dict[str, str] | None:
     minutes = None if sent.duration is None else (sent.duration + 30) // 60
     limits = {HIGH: sent.high, LOW: sent.low, MINUTES: minutes}
     return {name: str(value) for name, value in limits.items() if value is not None}
-
-
-def _regex(parameter: Parameter) -> str:
-    return parameter.regex or _REGEXES.get(parameter.type, "^.*$")

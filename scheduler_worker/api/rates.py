@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from typing import Literal
 
 from scheduler_worker.ports import Clock
 
@@ -33,19 +34,12 @@ class RateLimits:
         self._full_at_s: OrderedDict[tuple[str, str], float] = OrderedDict()
         """When each bucket will be full again."""
 
-    def check_address(self, address: str) -> None:
-        """Count a request from an address. Raises TooManyRequests."""
-        self._take("address", address)
-
-    def check_user(self, name: str) -> None:
-        """Count a request of a user. Raises TooManyRequests."""
-        self._take("user", name)
-
     def remembered(self) -> int:
         """How many users and addresses are remembered."""
         return len(self._full_at_s)
 
-    def _take(self, kind: str, name: str) -> None:
+    def take(self, kind: Literal["address", "user"], name: str) -> None:
+        """Count a request from an address or of a user. Raises TooManyRequests."""
         if not self._rate:
             return
         now_s = self._clock.monotonic_s()

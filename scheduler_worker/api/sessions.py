@@ -143,21 +143,16 @@ class Sessions:
         # Before what is remembered, which would tell a guesser the right one of many at no cost.
         if wait_s := self._throttle.wait_s(name, address, now_s):
             raise LoginSlowed(wait_s)
-        if self._is_remembered(user, password, now_s):
+        proof = self._digest(user, password)
+        if self._checked.get(proof, 0.0) > now_s:
             return
         self._throttle.tried(name, address, now_s)
         # An unknown name takes as long as a wrong password.
         if not is_password(password, user.password) or user is self._nobody:
             raise LoginFailed
         self._throttle.succeeded(name, address, now_s)
-        self._remember(user, password, now_s)
-
-    def _is_remembered(self, user: User, password: str, now_s: float) -> bool:
-        return self._checked.get(self._digest(user, password), 0.0) > now_s
-
-    def _remember(self, user: User, password: str, now_s: float) -> None:
-        """Each request of Basic authentication has the password; scrypt takes some 50 ms."""
-        self._checked[self._digest(user, password)] = now_s + _REMEMBER_PASSWORD_S
+        # Each request of Basic authentication has the password; scrypt takes some 50 ms.
+        self._checked[proof] = now_s + _REMEMBER_PASSWORD_S
         while len(self._checked) > _MAX_REMEMBERED:
             self._checked.popitem(last=False)
 

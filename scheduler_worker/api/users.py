@@ -67,7 +67,8 @@ def hashed(password: str) -> str:
     """The salted hash of a password, as in the file."""
     salt = secrets.token_bytes(16)
     digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLEL)
-    return f"scrypt:{_COST}:{_BLOCK}:{_PARALLEL}:{_base64(salt)}:{_base64(digest)}"
+    written = ":".join(base64.b64encode(part).decode() for part in (salt, digest))
+    return f"scrypt:{_COST}:{_BLOCK}:{_PARALLEL}:{written}"
 
 
 def is_password(password: str, stored_hash: str) -> bool:
@@ -92,10 +93,6 @@ def _scrypt(password: str, salt: bytes, cost: int, block: int, parallel: int) ->
     return hashlib.scrypt(
         secret, salt=salt, n=cost, r=block, p=parallel, maxmem=_MAX_MEMORY, dklen=32
     )
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
 
 
 def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:

@@ -7,7 +7,7 @@
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
@@ -21,9 +21,7 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.extras import needing_extra
-from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.operations.rights import Rights
-from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
 
 __all__ = ["ApiProcess", "build", "build_embedded", "refusals"]
-
-Closing = WatchedState | Sandboxes | KeptDecisions
-"""What has connections or processes, and is closed in the end."""
 
 
 class _Compiled:
@@ -57,14 +52,7 @@ class _Compiled:
             self.pipelines = self._compile()
 
     def _compile(self) -> Pipelines:
-        return factories.compile_pipelines(
-            self._options, registered(FILTERS), registered(WEIGHERS), self._trust, self._sandboxes
-        )
-
-
-def _close_all(parts: Iterable[Closing]) -> None:
-    for part in parts:
-        part.close()
+        return factories.compile_pipelines(self._options, self._trust, self._sandboxes)
 
 
 def _keystone(conf: Configuration, settings: ApiSettings) -> "KeystoneTokens | None":
@@ -102,7 +90,8 @@ def build(conf: Configuration) -> ApiProcess:
     clock = SystemClock()
     state = WatchedState(factories.open_state(settings.state, clock), clock)
     with contextlib.ExitStack() as opened:
-        opened.callback(state.close)
+        closing = opened.enter_context(contextlib.ExitStack())
+        closing.callback(state.close)
         if not state.characteristics.spans_processes:
             raise ConfigError(
                 "[state] url is memory://, which no worker can share; use redis://, or --embedded "
@@ -112,8 +101,9 @@ def build(conf: Configuration) -> ApiProcess:
         trust = factories.build_trust(settings, fleet, clock)
         sandboxes = factories.build_sandboxes(settings)
         kept = factories.open_decision_history(settings, fleet, clock)
-        parts: list[Closing] = [state, *(part for part in (sandboxes, kept) if part is not None)]
-        opened.callback(_close_all, parts[1:])
+        for part in (sandboxes, kept):
+            if part is not None:
+                closing.callback(part.close)
         compiled = _Compiled(settings, trust, sandboxes)
         store = factories.open_policy_store(settings.policy_store)
         opened.callback(store.close)
@@ -140,7 +130,7 @@ def build(conf: Configuration) -> ApiProcess:
             store=store,
             state=state,
             clock=clock,
-            close=lambda: _close_all(parts),
+            close=closing.close,
             keystone=_keystone(conf, settings.api),
             trust=trust,
             refresh_units=compiled.refresh,

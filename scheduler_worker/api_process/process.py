@@ -2,17 +2,23 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from wsgiref.types import WSGIApplication
 
 from scheduler_worker import app, factories
+from scheduler_worker.api.application import Application, nobody
+from scheduler_worker.api.bind import V1
 from scheduler_worker.api.console import console
+from scheduler_worker.api.console.console import Console, LogIn
+from scheduler_worker.api.console.sessions import ConsoleSessions
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.server import ApiServer
+from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
-from scheduler_worker.api_process.parts import Api
 from scheduler_worker.api_process.simulations import Simulations
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Components, Hook
@@ -20,12 +26,16 @@ from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
+from scheduler_worker.observer import Observer
+from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.reread import RereadFile
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import StoreUseCases, UseCases
 from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
-from scheduler_worker.ports import Clock
+from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.scheduling.catalogue import Catalogue
+from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
@@ -36,6 +46,41 @@ if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
 
 LOG = logging.getLogger(__name__)
+
+
+class Api:
+    """The application, and who is logged in."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        services: UseCases,
+        *,
+        users: Callable[[], Users],
+        clock: Clock,
+        keystone: "KeystoneTokens | None" = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """The services of a process with a store. Raises ConfigError."""
+        assert services.store is not None  # noqa: S101
+        administration = services.store.administration
+        rights = Rights(settings.policy_file)
+        tokens = SharedApiTokens(services.fleet.store)
+        self.sessions = Sessions(users, tokens, clock, token_ttl_s=settings.token_ttl_s)
+        self.console = _console(settings, self.sessions, tokens, rights, clock)
+        self.v1 = V1(OPERATIONS, services, Access(rights, administration.audit_log))
+        self.application = Application(
+            OvirtApi(administration, rights, services.clusters, clock),
+            self.v1,
+            self.sessions,
+            rates=RateLimits(
+                clock, requests_per_second=settings.requests_per_second, burst=settings.burst
+            ),
+            max_body=settings.max_body,
+            foreign_caller=nobody if keystone is None else keystone.caller,
+            console=self.console,
+            observer=observer,
+        )
 
 
 class ApiProcess:
@@ -66,7 +111,6 @@ class ApiProcess:
         self._pipelines = pipelines
         self._refresh_units = refresh_units
         self._registered: Catalogue | None = None
-        self._settings = settings
         self._fleet = services.fleet
         self._store = store
         self.worker = worker
@@ -75,7 +119,11 @@ class ApiProcess:
         )
         self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
-        self.monitor = None if worker else self._build_monitor()
+        self.monitor = None
+        if worker is None:
+            self.monitor = ApiMonitor(
+                self._needed, failure=self.failure, settings=settings.monitoring
+            )
         self.services = services._replace(
             clusters=self._clusters,
             store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
@@ -108,9 +156,6 @@ class ApiProcess:
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )
-
-    def _build_monitor(self) -> ApiMonitor:
-        return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
 
     def _store_problem(self) -> str | None:
         try:
@@ -176,3 +221,28 @@ def users(settings: ApiSettings) -> Callable[[], Users]:
     if settings.auth == "keystone":
         return dict
     return RereadFile(Path(settings.users_file), users_of, LOG.error).current
+
+
+def _console(
+    settings: ApiSettings, sessions: Sessions, tokens: ApiTokens, rights: Rights, clock: Clock
+) -> Console | None:
+    """None: it is switched off."""
+    if not settings.console:
+        return None
+    ways: dict[str, Sequence[LogIn]] = {
+        "local": ["password"],
+        "keystone": ["keystone"],
+        "both": ["password", "keystone"],
+    }
+    return Console(
+        sessions,
+        ConsoleSessions(
+            sessions,
+            tokens,
+            clock,
+            idle_timeout_s=settings.console_idle_timeout_s,
+            ttl_s=settings.console_session_ttl_s,
+        ),
+        rights,
+        ways[settings.auth],
+    )

@@ -63,10 +63,8 @@ class Simulations:
         """
         if self._kept is None:
             raise RequestError("since", "no decisions are kept: [decisions] enabled is false")
-        self._fleet.refresh_globals()
-        if asked.cluster is not None and asked.cluster not in self._fleet.names():
-            known = ", ".join(sorted(self._fleet.names())) or "none"
-            raise RequestError("cluster", f"there is no {asked.cluster!r:.80}; known are {known}")
+        if asked.cluster is not None:
+            self._fleet.known_cluster(asked.cluster)
         with self._guard:
             if self._run is not None and self._run.is_busy:
                 running = self._run.record

@@ -84,5 +84,6 @@ def make(
         if before is None:
             administration.add(after, actor)
         else:
-            administration.put(after, actor, expected_version=before.document.version)
+            attached = administration.attachments.of(after.id)
+            administration.put(after, actor, before, attached)
         sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")

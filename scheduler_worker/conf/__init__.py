@@ -38,14 +38,14 @@ from scheduler_worker.scheduling.selectors import ChoiceParameters
 from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesParameters
 from scheduler_worker.scheduling.weighers.metrics import MetricsParameters
 from scheduler_worker.service.balancing.settings import BalancingSettings
-from scheduler_worker.service.decisions.settings import DecisionSettings
+from scheduler_worker.service.decisions.recorder import DecisionSettings
 from scheduler_worker.service.feed.settings import FeedSettings, ProviderSettings
-from scheduler_worker.service.inventory.settings import HeartbeatSettings, InventorySettings
+from scheduler_worker.service.inventory.reports import HeartbeatSettings, InventorySettings
 from scheduler_worker.service.placement.allocation_candidates import AskingSettings
 from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
-from scheduler_worker.service.simulation.settings import DryRunSettings
+from scheduler_worker.service.simulation.comparison import DryRunSettings
 from scheduler_worker.service.tuning.cycle import TuningSettings
 
 __all__ = [

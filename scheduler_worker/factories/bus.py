@@ -31,17 +31,11 @@ def open_bus(conf: Configuration, settings: RpcSettings) -> Bus:
 
 
 def build_balancing(
-    settings: Settings,
-    fleet: Fleet,
-    pipelines: Callable[[], Pipelines],
-    observer: Observer | None = None,
+    settings: Settings, fleet: Fleet, pipelines: Callable[[], Pipelines]
 ) -> BalancingAdministration:
     """The use cases of administrators about balancing."""
     return BalancingAdministration(
-        fleet,
-        lambda: pipelines().nova_policy,
-        default_mode=settings.balancing.mode,
-        observer=observer,
+        fleet, lambda: pipelines().nova_policy, default_mode=settings.balancing.mode
     )
 
 

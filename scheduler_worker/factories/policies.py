@@ -9,13 +9,7 @@ from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.tuning_policy_files import TuningPolicyFiles
 from scheduler_worker.conf import Settings
 from scheduler_worker.factories.state import open_state
-from scheduler_worker.factories.units import (
-    FILTERS,
-    WEIGHERS,
-    build_sandboxes,
-    compile_pipelines,
-    registered,
-)
+from scheduler_worker.factories.units import build_sandboxes, compile_pipelines
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.policy_store import PolicyStore, StoredPolicy
 from scheduler_worker.ports import Clock
@@ -80,10 +74,7 @@ def check_policy_store(settings: PolicyStoreSettings) -> str | None:
 
 
 def build_administration(
-    store: PolicyStore,
-    pipelines: Callable[[], Pipelines],
-    in_force: ClusterPolicies,
-    clock: Clock,
+    store: PolicyStore, pipelines: Callable[[], Pipelines], in_force: ClusterPolicies, clock: Clock
 ) -> PolicyAdministration:
     """The use cases of administrators on a store; ``pipelines`` are the present ones."""
     return PolicyAdministration(
@@ -105,9 +96,7 @@ def policy_administration(settings: Settings) -> Iterator[PolicyAdministration]:
     """
     clock = SystemClock()
     sandboxes = build_sandboxes(settings)
-    compiled = compile_pipelines(
-        settings.options, registered(FILTERS), registered(WEIGHERS), sandboxes=sandboxes
-    )
+    compiled = compile_pipelines(settings.options, sandboxes=sandboxes)
     with (
         contextlib.closing(sandboxes) if sandboxes else contextlib.nullcontext(),
         contextlib.closing(open_policy_store(settings.policy_store)) as store,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from scheduler_worker.observer import Observer
 from scheduler_worker.operations.services import OneWorker, UseCases
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.decisions.kept import KeptDecisions
@@ -29,7 +28,6 @@ def build_services(
     capacity: Capacity | None = None,
     decisions: KeptDecisions | None = None,
     worker: OneWorker | None = None,
-    observer: Observer | None = None,
 ) -> UseCases:
     """The services of one process; a worker's services have the ``worker``."""
 
@@ -45,7 +43,7 @@ def build_services(
         tuning=tuning,
         tuned_hosts=TunedHosts(fleet, tuning),
         balancing=balancing,
-        policies=ClusterPolicies(fleet, pipelines, observer),
+        policies=ClusterPolicies(fleet, pipelines),
         workers=ReportedWorkers(fleet.store),
         decisions=decisions,
         clusters=clusters,

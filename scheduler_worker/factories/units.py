@@ -49,11 +49,7 @@ def build_sandboxes(settings: Settings, observer: Observer | None = None) -> San
 
 
 def compile_pipelines(
-    options: Options,
-    filters: units.Registered,
-    weighers: units.Registered,
-    trust: Trust | None = None,
-    sandboxes: Sandboxes | None = None,
+    options: Options, trust: Trust | None = None, sandboxes: Sandboxes | None = None
 ) -> Pipelines:
     """Compile the policy that the options describe, and keep its catalogue for other policies.
 
@@ -62,7 +58,8 @@ def compile_pipelines(
 
     Raises ConfigError, or ClusterPolicyError for the policy that the options describe.
     """
-    catalogue, nova = units.load_units(options, filters, weighers, *map(registered, POLICY_UNITS))
+    groups = FILTERS, WEIGHERS, *POLICY_UNITS
+    catalogue, nova = units.load_units(options, *map(registered, groups))
     collaborators: dict[type, Any] = {TrustSource: trust} if trust else {}
     if sandboxes is not None:
         catalogue = units.with_external(catalogue, sandboxes.refresh())

@@ -9,7 +9,6 @@ from scheduler_worker.operations import (
     clusters,
     decisions,
     explain,
-    fleet,
     hosts,
     policies,
     records,
@@ -25,7 +24,6 @@ from scheduler_worker.operations.operation import Operation
 _RESOURCES = (
     clusters,
     hosts,
-    fleet,
     reservations,
     explain,
     capacity,

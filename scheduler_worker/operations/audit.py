@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     Call,
     Moment,
@@ -69,15 +69,11 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
 
 
 def _entry(entry: "AuditEntry") -> Entry:
+    same = ("id", "user", "origin", "action", "result", "reason")
     return Entry(
-        id=entry.id,
+        **{name: getattr(entry, name) for name in same},
         at=when(entry.at_s),
-        user=entry.user,
-        origin=entry.origin,
-        action=entry.action,
         resource=entry.subject,
-        result=entry.result,
-        reason=entry.reason,
         before=_json(entry.before),
         after=_json(entry.after),
     )

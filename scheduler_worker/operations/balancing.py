@@ -15,13 +15,13 @@ from msgspec import Meta, structs
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode, Round
 from scheduler_worker.model.host_records import PowerState
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation, page_of
 
 if TYPE_CHECKING:
     from scheduler_worker.model.ledgers import AskedAction, Setback
-    from scheduler_worker.service.balancing.administration import BalancingStatus, ClusterMode
+    from scheduler_worker.service.balancing.administration import ClusterMode
 
 
 class BalancingMode(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class NewMode(InCluster, frozen=True, forbid_unknown_fields=True):
 @operation("GET", "/balancing")
 def list_balancing(call: Call, query: PageQuery) -> Page[Balancing]:
     """List what balancing does, by cluster."""
-    names = ((cluster, cluster) for cluster in call.services.balancing.clusters())
+    names = ((cluster, cluster) for cluster in call.services.policies.clusters())
     return page_of(names, query, lambda name: _balancing(call, name))
 
 
@@ -170,7 +170,7 @@ def _switch(call: Call, cluster: str, mode: Mode | None) -> None:
 
 
 def _check_known(call: Call, cluster: str) -> None:
-    if cluster not in call.services.balancing.clusters():
+    if cluster not in call.services.policies.clusters():
         raise NotFound("cluster", cluster)
 
 
@@ -184,7 +184,7 @@ def _mode(cluster: str, status: ClusterMode) -> BalancingMode:
 
 
 def _balancing(call: Call, cluster: str) -> Balancing:
-    status: BalancingStatus = call.services.balancing.status(cluster)[cluster]
+    status = call.services.balancing.status(cluster)
     power = status.power_under_way
     return Balancing(
         **structs.asdict(_mode(cluster, status)),

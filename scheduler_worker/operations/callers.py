@@ -1,6 +1,7 @@
-"""Who asks for an operation, and which roles they have."""
+"""Who asks for an operation, which roles they have, and what they may have a right to."""
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -33,3 +34,21 @@ def included(names: Iterable[str], roles: Mapping[str, Role]) -> list[str]:
     meant = {roles.get(name.strip()) for name in names}
     count = max((number for number, role in enumerate(ROLES, 1) if role in meant), default=0)
     return list(ROLES[:count])
+
+
+class Right(StrEnum):
+    """What a rule permits; :mod:`scheduler_worker.operations.rights` has the rules."""
+
+    READ = "api:read"
+    CREATE = "policy:create"
+    EDIT = "policy:edit"
+    DELETE = "policy:delete"
+    ATTACH = "cluster:attach"
+    REHEARSE = "rehearsal:run"
+    DELETE_UNIT = "unit:delete"
+    SWITCH_UNIT = "unit:switch"
+    RELEASE = "reservation:release"
+    SWITCH_BALANCING = "balancing:switch"
+    EDIT_TUNING = "tuning:edit"
+    DRAIN = "worker:drain"
+    READ_AUDIT = "audit:read"

@@ -180,12 +180,9 @@ def _kept(call: Call) -> KeptDecisions:
 def _query(query: DecisionsQuery) -> DecisionQuery:
     from scheduler_worker.service.decisions.kept import DecisionQuery
 
+    same = ("cluster", "instance", "project", "result", "host")
     return DecisionQuery(
-        cluster=query.cluster,
-        instance=query.instance,
-        project=query.project,
-        result=query.result,
-        host=query.host,
+        **{name: getattr(query, name) for name in same},
         since_s=seconds_of(query.since),
         until_s=seconds_of(query.until),
         before=None if query.marker is None else _id(query.marker, "marker"),

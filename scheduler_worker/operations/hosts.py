@@ -1,11 +1,11 @@
-"""Hosts: what they have, what is used, and what is reserved beside that."""
+"""Hosts: what they have, what is used, and what is reserved beside that; one, some, or all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -121,6 +121,44 @@ class OneHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(description="Its name, node name or uuid.")]
 
 
+class ResourceUse(msgspec.Struct, frozen=True):
+    """An amount of each host: the limit of its use, its use as reported, and what is reserved."""
+
+    limit: list[int] = []
+    used: list[int] = []
+    reserved: list[int] = []
+
+    def add(self, amount: Amount) -> None:
+        """Append one host."""
+        self.limit.append(amount.limit)
+        self.used.append(amount.used)
+        self.reserved.append(amount.reserved)
+
+
+class FleetColumns(msgspec.Struct, frozen=True):
+    """All hosts, by cluster and uuid: the same place of each list is of the same host."""
+
+    uuid: list[str] = []
+    name: list[str] = []
+    cluster: list[str] = []
+    zone: list[str | None] = []
+    """The first of its zones; null: it is in none."""
+    state: list[HostState] = []
+    age_s: list[int | None] = []
+    """Seconds since the last report of its compute service; null: there was none."""
+    instances: list[int] = []
+    reservations: list[int] = []
+    vcpus: ResourceUse = msgspec.field(default_factory=ResourceUse)
+    memory_mb: ResourceUse = msgspec.field(default_factory=ResourceUse)
+    disk_mb: ResourceUse = msgspec.field(default_factory=ResourceUse)
+
+
+class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts are in the columns."""
+
+    cluster: Annotated[str | None, Meta(description="Only hosts of this cluster.")] = None
+
+
 @operation(
     "GET",
     "/hosts",
@@ -210,31 +248,24 @@ def get_host(call: Call, target: OneHost) -> HostDetails:
         )
         if hosts:
             break
-    return only_one(hosts, name, "host")
+    uuid = only_one([host.uuid for host in hosts], name, "host")
+    return next(host for host in hosts if host.uuid == uuid)
 
 
 MOST_OF_A_NAME = 20
 """Hosts of one name that an error lists."""
 
 
-class _Identified(Protocol):
-    @property
-    def uuid(self) -> str: ...
-
-
-AnyHost = TypeVar("AnyHost", bound=_Identified)
-
-
-def only_one(hosts: Sequence[AnyHost], name: str, what: str) -> AnyHost:
+def only_one(uuids: Sequence[str], name: str, what: str) -> str:
     """The host that a name means, of all that have it; one of this uuid comes first.
 
     Raises NotFound, and Ambiguous.
     """
-    exact = [host for host in hosts if host.uuid == name] or hosts
+    exact = [uuid for uuid in uuids if uuid == name] or uuids
     if not exact:
         raise NotFound(what, name)
     if len(exact) > 1:
-        raise Ambiguous(what, name, [host.uuid for host in exact])
+        raise Ambiguous(what, name, exact)
     return exact[0]
 
 
@@ -324,3 +355,47 @@ def _devices(record: HostRecord, free: PCIPools) -> list[Devices]:
         )
         for pool in read_pci_pools(record.pci_device_pools)
     ]
+
+
+# All of them in columns, for pictures of a whole fleet
+
+
+@operation("GET", "/fleet")
+def get_fleet(call: Call, query: FleetQuery) -> FleetColumns:
+    """Show all hosts in columns, without pages."""
+    fleet = call.services.fleet
+    fleet.refresh_globals()
+    names = sorted(fleet.names())
+    if query.cluster is not None:
+        if query.cluster not in names:
+            raise NotFound("cluster", query.cluster)
+        names = [query.cluster]
+    columns = FleetColumns()
+    for name in names:
+        _add_columns(columns, call.services, fleet.cluster(name))
+    return columns
+
+
+def _add_columns(columns: FleetColumns, services: UseCases, replica: ClusterReplica) -> None:
+    with replica.lock:  # decisions need it: nothing is computed of the records meanwhile
+        replica.refresh(services.fleet.store)
+        table = services.fleet.prepare(replica)
+        now_s, aggregates = table.now_s, table.aggregates
+        rows = [
+            (record, len(table.reported_instances(record.host)), held)
+            for record in table.records
+            for held in [table.reservations_of_host(record.uuid)]
+        ]
+    rows.sort(key=lambda row: row[0].uuid)
+    for record, instances, held in rows:
+        reported_at_s = compute_reported_at_s(record)
+        columns.uuid.append(record.uuid)
+        columns.name.append(record.host)
+        columns.cluster.append(replica.scope)
+        columns.zone.append(min(zones(aggregates.get(record.host, ())), default=None))
+        columns.state.append(state_of(record, now_s, services.down_after_s))
+        columns.age_s.append(max(0, round(now_s - reported_at_s)) if reported_at_s else None)
+        columns.instances.append(instances)
+        columns.reservations.append(len(held))
+        for amount, value in amounts_of([(record, held)]).items():
+            getattr(columns, amount).add(value)

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.callers import Caller, Right
 
 if TYPE_CHECKING:
-    from scheduler_worker.operations.access import Access
+    from scheduler_worker.operations.rights import Access
     from scheduler_worker.operations.services import OneWorker, StoreUseCases, UseCases
     from scheduler_worker.service.policies.audit import Actor, Audit
 
@@ -126,33 +125,20 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
         return msgspec.structs.fields(self.parameters)
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """A request for an operation, over whichever edge it came."""
 
-    def __init__(
-        self,
-        operation: Operation[Any, Any],
-        services: UseCases,
-        caller: Caller,
-        access: Access,
-        *,
-        request_id: str = "",
-        subject: str = "",
-        check_match: Callable[[object, bool], None] = lambda _resource, _is_needed: None,
-    ) -> None:
-        """``subject`` is what the request is about, for the audit.
-
-        ``check_match`` checks the preconditions of HTTP for a resource as it is now, or None.
-        """
-        self.services = services
-        self.caller = caller
-        self.request_id = request_id
-        self.is_new = False
-        """Whether what is answered was made by this call, where it might have been there."""
-        self._operation = operation
-        self._access = access
-        self._subject = subject
-        self._check_match = check_match
+    operation: Operation[Any, Any]
+    services: UseCases
+    caller: Caller
+    access: Access
+    request_id: str = ""
+    subject: str = ""
+    """What the request is about, for the audit."""
+    check_seen: Callable[[object, bool], None] = lambda _resource, _is_needed: None
+    """Checks the preconditions of HTTP for a resource as it is now, or None."""
+    is_new: bool = False
+    """Whether what is answered was made by this call, where it might have been there."""
 
     @property
     def store(self) -> StoreUseCases:
@@ -169,23 +155,19 @@ class Call:
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
-        return self._access.actor(self.caller)
-
-    def check(self) -> None:
-        """Raises Forbidden for a caller who has the operation's right nowhere."""
-        self.allow()
+        return self.access.actor(self.caller)
 
     def allow(self, *clusters: str) -> None:
         """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""
-        if (right := self._operation.right) is not None:
-            self._access.check(self.caller, right, self._subject, clusters)
+        if (right := self.operation.right) is not None:
+            self.access.check(self.caller, right, self.subject, clusters)
 
     def check_match(self, resource: object, *, is_needed: bool = True) -> None:
         """Check that the caller has seen the resource as it is now; None: there is none.
 
         Over HTTP raises Failed: 412 for another state, 428 where the caller names none.
         """
-        self._check_match(resource, is_needed)
+        self.check_seen(resource, is_needed)
 
     def changing(
         self, action: str, subject: str, *, before: object = None, after: object = None
@@ -194,7 +176,7 @@ class Call:
 
         ``before`` and ``after`` are values that JSON can hold; None: there is nothing.
         """
-        audit: Audit = self._access.audit
+        audit: Audit = self.access.audit
         return audit.changing(self.actor, action, subject, before=_json(before), after=_json(after))
 
 

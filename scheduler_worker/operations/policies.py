@@ -21,7 +21,7 @@ from scheduler_worker.model.policies import (
     WeightUse,
     read_policy,
 )
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.clusters import ClusterName
 from scheduler_worker.operations.operation import (
     Call,
@@ -147,9 +147,9 @@ def create_policy(call: Call, text: PolicyText) -> PolicyView:
 @operation("PUT", "/policies/{id}", home="store", right=Right.EDIT, has_condition=True)
 def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
-    known = _checked(call, text.id)
-    after = call.store.administration.put(text.document(), call.actor, known=known)
-    return _policy(after, known[1])
+    before, attached = _checked(call, text.id)
+    after = call.store.administration.put(text.document(), call.actor, before, attached)
+    return _policy(after, attached)
 
 
 @operation("DELETE", "/policies/{id}", home="store", right=Right.DELETE, has_condition=True)

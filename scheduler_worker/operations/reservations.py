@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.claims import ForInstance
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:
@@ -136,14 +136,13 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
 
 def _view(cluster: str, reservation: Reservation) -> ReservationView:
     same = {name: getattr(reservation, name) for name in ForInstance.__struct_fields__}
+    amounts = ("vcpus", "memory_mb", "disk_mb")
     return ReservationView(
         **same,
+        **{name: getattr(reservation.resources, name) for name in amounts},
         id=reservation.id,
         cluster=cluster,
         state=reservation.state,
         created_at=moment(reservation.created_at_s),
         expires_at=moment(reservation.expires_at_s),
-        vcpus=reservation.resources.vcpus,
-        memory_mb=reservation.resources.memory_mb,
-        disk_mb=reservation.resources.disk_mb,
     )

@@ -1,20 +1,7 @@
 """Who may do what: oslo.policy rules over the roles that a caller has in a cluster or the system.
 
-=======================  =========================================================================
-``api:read``             a role anywhere
-``policy:create``        policy editor of a cluster, or of the system
-``policy:edit``,         policy editor of *every* cluster that the policy is attached to, or of the
-``policy:delete``        system; of any cluster where it is attached to none
-``cluster:attach``       policy editor of that cluster, or of the system
-``rehearsal:run``        policy editor of a cluster, or of the system
-``unit:delete``,         administrator of the system
-``unit:switch``
-``reservation:release``  administrator of the reservation's cluster, or of the system
-``balancing:switch``     administrator of that cluster, or of the system
-``tuning:edit``          policy editor of the system: a tuning policy is for all clusters
-``worker:drain``,        administrator of the system
-``audit:read``
-=======================  =========================================================================
+A rule of a policy is to hold in *every* cluster that it is attached to, or in the system; if it is
+attached to none, in any cluster. What a caller may not do is recorded in the audit.
 
 A rule sees ``role`` (a role with all that it includes), ``system_scope`` (``all`` for a role of the
 system), ``cluster`` (of a role in a cluster) and ``user``; ``%(cluster)s`` is the cluster that
@@ -30,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
-from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import ROLES, Caller
+from scheduler_worker.errors import ConfigError, Forbidden
+from scheduler_worker.operations.callers import ROLES, Caller, Right
 from scheduler_worker.operations.reread import RereadFile
+from scheduler_worker.service.policies.audit import Actor, Audit
+from scheduler_worker.wording import listed
 
 if TYPE_CHECKING:
     from oslo_policy import policy
@@ -44,6 +32,7 @@ LOG = logging.getLogger(__name__)
 _EDITOR = "rule:policy_editor"
 _ADMINISTRATOR = "role:administrator and rule:in_scope"
 _SYSTEM = "rule:system_administrator"
+_SYSTEM_EDITOR = "role:policy_editor and system_scope:all"
 _RULES = (
     ("in_scope", "system_scope:all or cluster:%(cluster)s", ""),
     ("reader", "role:reader and rule:in_scope", ""),
@@ -59,11 +48,7 @@ _RULES = (
     (Right.SWITCH_UNIT.value, _SYSTEM, "Enable and disable an external unit"),
     (Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
     (Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"),
-    (
-        Right.EDIT_TUNING.value,
-        "role:policy_editor and system_scope:all",
-        "Set and withdraw tuning policies",
-    ),
+    (Right.EDIT_TUNING.value, _SYSTEM_EDITOR, "Set and withdraw tuning policies"),
     (Right.DRAIN.value, _SYSTEM, "Drain and resume workers"),
     (Right.READ_AUDIT.value, _SYSTEM, "Read the audit"),
 )
@@ -92,6 +77,40 @@ class Rights:
     def _permits(self, credentials: Mapping[str, Any], action: Right, cluster: str | None) -> bool:
         target = {} if cluster is None else {"cluster": cluster}
         return bool(self._enforcer().enforce(action.value, target, dict(credentials)))
+
+
+class Access:
+    """Lets a caller do something, or not."""
+
+    def __init__(self, rights: Rights, audit: Audit) -> None:
+        self._rights = rights
+        self.audit = audit
+
+    @staticmethod
+    def actor(caller: Caller) -> Actor:
+        """Who is named in the audit."""
+        return Actor(caller.name, caller.address)
+
+    def check(
+        self, caller: Caller, action: Right, subject: str, clusters: Collection[str] | None = None
+    ) -> None:
+        """Raises Forbidden unless the caller may do it in each of the clusters; None: anywhere."""
+        if self._rights.may(caller, action, clusters):
+            return
+        where = f" in {', '.join(sorted(clusters))}" if clusters else ""
+        lack = f"the user has no right to {action.value}"
+        self.audit.refused(self.actor(caller), action.value, subject, lack + where)
+        raise Forbidden(
+            f"User {caller.name} is not authorized: {lack}{self._held(caller, action)}."
+        )
+
+    def _held(self, caller: Caller, action: Right) -> str:
+        """The clusters for which the caller has the right; the answer names no other cluster,
+        unlike the audit.
+        """
+        own = {grant.cluster for grant in caller.grants if grant.cluster is not None}
+        held = sorted(cluster for cluster in own if self._rights.may(caller, action, [cluster]))
+        return f", except in {listed(held)}" if held else ""
 
 
 def _enforcer(policy_file: Path | None) -> "policy.Enforcer":

@@ -16,15 +16,8 @@ from scheduler_worker.model.simulations import (
     SimulationRecord,
     SimulationSummary,
 )
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.operation import (
-    Call,
-    Moment,
-    Page,
-    PageQuery,
-    operation,
-    when,
-)
+from scheduler_worker.operations.callers import Right
+from scheduler_worker.operations.operation import Call, Moment, Page, PageQuery, operation, when
 from scheduler_worker.operations.policies import PolicyText
 
 if TYPE_CHECKING:

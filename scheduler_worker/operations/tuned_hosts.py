@@ -134,9 +134,9 @@ def get_tuned_host(call: Call, target: OneHost) -> TunedHostDetails:
         MOST_OF_A_NAME,
         lambda record: name in {record.uuid, record.host, record.nodename},
     )
-    outline = only_one([_outline(host) for host in hosts], name, "tuned host")
-    [host] = [host for host in hosts if host.record.uuid == outline.uuid]
-    outputs = tuned.outputs_of_rules(outline.cluster)
+    uuid = only_one([host.record.uuid for host in hosts], name, "tuned host")
+    host = next(host for host in hosts if host.record.uuid == uuid)
+    outline, outputs = _outline(host), tuned.outputs_of_rules(host.record.cluster)
     entities = [_entity(entity, host.record, outputs) for entity in host.state.entities]
     return TunedHostDetails(**msgspec.structs.asdict(outline), entities=entities)
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import Conflict, NotFound
 from scheduler_worker.model.policies import TuningProblem, TuningText
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     DOCUMENT,
     Call,

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.policies import ParameterFacts, UnitFacts
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker import remedies
 from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
 from scheduler_worker.model.worker_reports import (
@@ -22,15 +23,8 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
     WorkerState,
 )
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.operation import (
-    Call,
-    Nothing,
-    Page,
-    PageQuery,
-    operation,
-    page_of,
-)
+from scheduler_worker.operations.callers import Right
+from scheduler_worker.operations.operation import Call, Nothing, Page, PageQuery, operation, page_of
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
@@ -210,8 +204,7 @@ def _check_named(call: Call, target: NamedWorker) -> None:
     facts = call.worker.facts
     if target.worker != facts.name:
         raise RequestError(
-            "worker",
-            f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead",
+            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
         )
 
 
@@ -243,7 +236,11 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         if not problems.get(STATE):
             problems = {**problems, STATE: [str(error)]}
     findings[:0] = [
-        failed(f"the {name}, from this API process", text, _remedy_of(name, text))
+        failed(
+            f"the {name}, from this API process",
+            text,
+            remedies.of_state(text) if name == STATE else remedies.POLICY_STORE,
+        )
         for name, texts in problems.items()
         for text in texts
     ]
@@ -261,12 +258,6 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         clusters=list(_clusters(workers)),
         feed=rules.parts_of(reports),
     )
-
-
-def _remedy_of(name: str, problem: str) -> str:
-    from scheduler_worker import remedies
-
-    return remedies.of_state(problem) if name == STATE else remedies.POLICY_STORE
 
 
 def _worker(worker: Reported) -> WorkerView:

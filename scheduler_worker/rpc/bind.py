@@ -8,10 +8,10 @@ accounts of the broker against strangers.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import ROLES, Caller, Grant, Role, included
 from scheduler_worker.operations.forms import parsed, plain
 from scheduler_worker.operations.operation import Call, Operation
+from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.worker import NAMESPACE, VERSION
@@ -56,7 +56,7 @@ def endpoint(
                 request_id=context.request_id,
                 subject=str(next(iter(arguments.values()), "")),
             )
-            call.check()
+            call.allow()
             return plain(operation, operation.serve(call, parsed(operation, arguments)))
 
         return serve

@@ -204,11 +204,11 @@ def test_a_tuning_policy_is_in_force_in_the_worker(api, worker):
     assert (of_file["name"], of_file["origin"]) == ("ksm", "file")
     other, path = BALLOON.replace("10", "20"), "/v1/tuning-policies/ksm"
     _, headers, _ = ask(api, "PUT", path, {"text": other}, If_Match="*")
-    assert worker.tuner.policies.texts() == {"ksm": other}
+    assert {each.name: each.text for each in worker.tuner.policies.current()} == {"ksm": other}
     worker.tuner.policies.set("ksm", BALLOON)
     assert ask(api, "DELETE", path, If_Match=headers["ETag"])[0] == 412
     assert ask(api, "DELETE", path, If_Match="*")[0] == 204
-    assert worker.tuner.policies.texts() == {"ksm": BALLOON}
+    assert {each.name: each.text for each in worker.tuner.policies.current()} == {"ksm": BALLOON}
 
 
 def test_the_limit_of_the_options_is_in_force(tmp_path, settings, worker):

@@ -98,7 +98,7 @@ def test_drained_hosts_get_nothing_and_unknown_ones_are_named(rehearsals, begin)
 
 
 def test_an_unknown_cluster_is_refused_at_once(rehearsals, begin):
-    with pytest.raises(RequestError, match="there is no 'nowhere'; known are east"):
+    with pytest.raises(RequestError, match="there is no cluster 'nowhere'; known are east"):
         begin(cluster="nowhere")
     assert rehearsals.records.all() == []
 

@@ -164,5 +164,5 @@ class Scenario:
         return [each.vm for each in self.target.asked[before:]]
 
     def status(self, cluster: str = "default") -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self.balancing.status(cluster)[cluster])
+        found: dict[str, Any] = msgspec.to_builtins(self.balancing.status(cluster))
         return found

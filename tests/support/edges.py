@@ -19,10 +19,9 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.simulations import Asked
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Role
 from scheduler_worker.operations.operation import Operation
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.wire_errors import to_wire

@@ -9,7 +9,7 @@ from werkzeug.test import Client, TestResponse
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import User, hashed
-from scheduler_worker.api_process.parts import Api
+from scheduler_worker.api_process.process import Api
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
@@ -219,8 +219,8 @@ class Rest:
             [structs.asdict(each) for each in self.store.policies()],
             self.store.attachments(),
             self.world.reserved(),
-            self.tuning.texts(),
-            [self.balancing.mode(each) for each in self.balancing.clusters()],
+            {each.name: each.text for each in self.tuning.current()},
+            [self.balancing.mode(each) for each in self.services.policies.clusters()],
             self.simulations.records.all(),
             [each for each in self.store.audit() if each.result == "done"],
         )

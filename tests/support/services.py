@@ -13,11 +13,10 @@ from scheduler_worker.model.host_records import HostReport, state_of
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
-from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.forms import parsed
 from scheduler_worker.operations.operation import Call, Operation
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
@@ -167,7 +166,7 @@ class World:
         """The answer of an operation, as every edge gets it."""
         access = Access(Rights(), SharedAudit(self.fleet.store, self.clock))
         call = Call(operation, services or self.services, caller, access)
-        call.check()
+        call.allow()
         return operation.serve(call, parsed(operation, parameters))
 
     def audited(self) -> list[AuditEntry]:

@@ -115,11 +115,7 @@ class _Bench:
         self._clock = _Clock()
         state = MemoryState(self._clock, hold_timeout_s=60.0)
         shared = Fleet(state, default_cluster="default")
-        pipelines = factories.compile_pipelines(
-            settings.options,
-            factories.registered(factories.FILTERS),
-            factories.registered(factories.WEIGHERS),
-        )
+        pipelines = factories.compile_pipelines(settings.options)
         self._inventory = factories.build_inventory(settings, shared)
         self.report()
         ClusterPolicies(shared, lambda: pipelines).attach("default", policy)
@@ -140,7 +136,7 @@ class _Bench:
         self._task.run_due()
 
     def last_round(self) -> Any:
-        return self._shown.status("default")["default"].last_round
+        return self._shown.status("default").last_round
 
 
 def _reports(hosts: int, vms: int, room: str) -> Iterator[dict]:

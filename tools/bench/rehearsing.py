@@ -82,11 +82,7 @@ def _made(
     clock = StandingClock(time.time())
     state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
     shared = Fleet(state, default_cluster="default")
-    pipelines = factories.compile_pipelines(
-        settings.options,
-        factories.registered(factories.FILTERS),
-        factories.registered(factories.WEIGHERS),
-    )
+    pipelines = factories.compile_pipelines(settings.options)
     inventory = factories.build_inventory(settings, shared)
     inventory.update_hosts(codec.decode_host_reports(list(fleet.reports(hosts, room=8))))
     log = MemoryDecisionLog(Bounds(number=count), clock)

@@ -13,7 +13,7 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.settings import InventorySettings
+from scheduler_worker.service.inventory.reports import InventorySettings
 from scheduler_worker.service.state.replica import Fleet
 
 _HOSTS = 10

@@ -19,7 +19,6 @@ from scheduler_worker.api.users import new_user
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.scheduling.options import Options
@@ -37,9 +36,7 @@ class Rest:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
         clock = SystemClock()
-        pipelines = factories.compile_pipelines(
-            Options(), registered(FILTERS), registered(WEIGHERS)
-        )
+        pipelines = factories.compile_pipelines(Options())
         file = Path(self._folder.name) / "policies.sqlite"
         self._store = factories.open_policy_store(
             PolicyStoreSettings(connection=f"sqlite:///{file}")

@@ -8,14 +8,18 @@
 ``/console/...``        GET       the page
 ======================  ========  ===========================================================
 
-The page asks the API itself for everything else. Its cookie is a log-in for all of the API; a
-change needs the session's token against forged requests as well.
+Every path that is no asset is answered with the one page, which shows what belongs to its path. No
+script or style is within it. It asks the API itself for everything else. Its cookie is a log-in for
+all of the API; a change needs the session's token against forged requests as well.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
-from typing import Literal
+from importlib import resources
+from pathlib import PurePath
+from typing import Literal, NamedTuple
 
 import msgspec
 from werkzeug.exceptions import MethodNotAllowed
@@ -24,7 +28,6 @@ from werkzeug.wrappers import Request, Response
 import scheduler_worker
 from scheduler_worker.api.bind import read_object
 from scheduler_worker.api.calls import ROUTE
-from scheduler_worker.api.console.assets import PAGE, load_assets, response_with
 from scheduler_worker.api.console.sessions import (
     ConsoleSessions,
     Invitations,
@@ -37,8 +40,8 @@ from scheduler_worker.api.problems import Failed, of_parameters
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.codec.typed import typed
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.callers import Caller, Right
+from scheduler_worker.operations.operation import when
 from scheduler_worker.operations.rights import Rights
 
 ROOT = "/console"
@@ -50,6 +53,21 @@ ACTIVITY_HEADER = "Console-Activity"
 _SAFE = {"GET", "HEAD"}
 _JSON = "application/json"
 
+PAGE = "index.html"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
 LogIn = Literal["password", "keystone"]
 
 
@@ -174,11 +192,19 @@ class Console:
         address = request.remote_addr or ""
         caller = self._proved(credentials, address)
         if old := request.cookies.get(_cookie_name(request)):
-            self._console_sessions.end(old)  # the cookie is replaced, so nobody could end it later
+            self._sessions.revoke(old)  # the cookie is replaced, so nobody could end it later
         secret = self._console_sessions.open(caller)
         session = self._console_sessions.find(secret, address, is_use=False)
         response = _json(self._info(caller, secret, session), HTTPStatus.CREATED)
-        _set_cookie(response, request, secret)
+        # Until the browser is closed; the store knows when its session ends.
+        response.set_cookie(
+            _cookie_name(request),
+            secret,
+            path="/",
+            secure=request.is_secure,
+            httponly=True,
+            samesite="Strict",
+        )
         return response
 
     def _proved(self, credentials: Credentials, address: str) -> Caller:
@@ -198,7 +224,7 @@ class Console:
         secret, session = self._session(request)
         if session is not None:
             _check_csrf(request, secret)
-            self._console_sessions.end(secret)
+            self._sessions.revoke(secret)
         response = Response(status=HTTPStatus.NO_CONTENT)
         response.delete_cookie(_cookie_name(request), secure=request.is_secure, httponly=True)
         return response
@@ -212,26 +238,14 @@ class Console:
             user=caller.name,
             rights=[right.value for right in Right if self._rights.may(caller, right)],
             csrf_token=csrf_token(secret) if session else None,
-            idle_ends_at=_moment(session.idle_ends_at_s) if session else None,
-            ends_at=_moment(session.ends_at_s) if session else None,
+            idle_ends_at=when(session.idle_ends_at_s) if session else None,
+            ends_at=when(session.ends_at_s) if session else None,
         )
 
 
 def _cookie_name(request: Request) -> str:
     """Under TLS a browser takes the prefix as a proof that this host has set it."""
     return "__Host-scheduler_console" if request.is_secure else "scheduler_console"
-
-
-def _set_cookie(response: Response, request: Request, secret: str) -> None:
-    """A cookie until the browser is closed; the store knows when its session ends."""
-    response.set_cookie(
-        _cookie_name(request),
-        secret,
-        path="/",
-        secure=request.is_secure,
-        httponly=True,
-        samesite="Strict",
-    )
 
 
 def _check_csrf(request: Request, secret: str) -> None:
@@ -246,5 +260,36 @@ def _json(info: SessionInfo, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(info), status, content_type=_JSON)
 
 
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+# The page and its assets: nothing is loaded from another place
+
+
+class Asset(NamedTuple):
+    """A file that is served."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+def load_assets() -> Mapping[str, Asset]:
+    """The files by name."""
+    assets = {}
+    for file in resources.files(__package__).joinpath("assets").iterdir():
+        suffix = PurePath(file.name).suffix
+        if suffix in _TYPES:
+            content = file.read_bytes()
+            etag = hashlib.sha256(content).hexdigest()[:32]
+            assets[file.name] = Asset(content, _TYPES[suffix], etag)
+    return assets
+
+
+def response_with(asset: Asset, request: Request) -> Response:
+    """The answer that has the asset, or says that the browser has it already."""
+    response = Response(asset.content, content_type=asset.media_type)
+    response.headers.extend(HEADERS)
+    response.headers["Cache-Control"] = "no-cache"  # kept, and asked for each time
+    response.set_etag(asset.etag)
+    if request.if_none_match.contains(asset.etag):
+        response.status_code = HTTPStatus.NOT_MODIFIED
+        response.set_data(b"")
+    return response

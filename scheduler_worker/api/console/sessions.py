@@ -7,7 +7,6 @@ case some time after the log-in, and with its user or the user's password.
 
 import hmac
 import secrets
-import threading
 from typing import NamedTuple
 
 import msgspec
@@ -35,23 +34,20 @@ class Invitations:
 
     def __init__(self) -> None:
         self._users: dict[str, str] = {}
-        self._lock = threading.Lock()
 
     def invite(self, user: str) -> str:
         """A new secret for a user."""
         secret = secrets.token_urlsafe(32)
-        with self._lock:
-            self._users[token_digest(secret)] = user
+        self._users[token_digest(secret)] = user
         return secret
 
     def take(self, secret: str) -> str | None:
         """The user of a secret, which is not valid any more afterwards; None: it was not valid."""
-        with self._lock:
-            return self._users.pop(token_digest(secret), None)
+        return self._users.pop(token_digest(secret), None)
 
 
 class ConsoleSessions:
-    """Opens, finds, extends and ends sessions; each method may raise BackendError."""
+    """Opens, finds and extends sessions; each method may raise BackendError."""
 
     def __init__(
         self,
@@ -88,10 +84,6 @@ class ConsoleSessions:
         if is_use:
             token = self._extended(token, token.ends_at_s)
         return Session(caller, token.expires_at_s, token.ends_at_s or token.expires_at_s)
-
-    def end(self, secret: str) -> None:
-        """End a session; an unknown one is no error."""
-        self._sessions.revoke(secret)
 
     def _extended(self, token: ApiToken, ends_at_s: float) -> ApiToken:
         expires_at_s = min(self._clock.time_s() + self._idle_s, ends_at_s)

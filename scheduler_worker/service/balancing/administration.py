@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError
-from scheduler_worker.model.cluster_load import BalancingSwitch, Mode, Round
+from scheduler_worker.model.cluster_load import BalancingSwitch, Mode, Round, mode_in_force
 from scheduler_worker.model.ledgers import (
     AskedMigration,
     AskedPower,
@@ -18,9 +18,11 @@ from scheduler_worker.model.ledgers import (
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
-from scheduler_worker.service.balancing.situation import mode_of
+from scheduler_worker.ports import Transaction
+from scheduler_worker.service.balancing.ledgers import CONDITIONS, BalancingRecords, guards_of
+from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 
 class ClusterMode(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,24 +55,14 @@ class BalancingAdministration:
     """Reads the state of balancing, and sets modes."""
 
     def __init__(
-        self,
-        fleet: Fleet,
-        nova_policy: Callable[[], ClusterPolicy],
-        *,
-        default_mode: Mode,
-        observer: Observer | None = None,
+        self, fleet: Fleet, nova_policy: Callable[[], ClusterPolicy], *, default_mode: Mode
     ) -> None:
         """``nova_policy`` is for clusters without a policy of their own."""
         self._fleet = fleet
         self._nova_policy = nova_policy
         self._default_mode = default_mode
-        self._ledgers = Ledgers(fleet, observer or Observer())
+        self._writer = Writer(fleet.store, Observer())
         self._records = BalancingRecords()
-
-    def clusters(self) -> Sequence[str]:
-        """The names of all clusters that have hosts, or had some. Raises StateUnavailable."""
-        self._fleet.refresh_globals()
-        return self._fleet.names()
 
     def mode(self, cluster: str) -> ClusterMode:
         """The mode of a cluster. Raises as :meth:`status` does."""
@@ -93,15 +85,13 @@ class BalancingAdministration:
                 each of several attempts.
             StateUnavailable: try again.
         """
-        self._fleet.known_cluster(cluster)
+        replica = self._fleet.known_cluster(cluster)
 
-        def made(replica: ClusterReplica) -> BalancingSwitch | None:
+        def plan(_: str, _now_s: float) -> WritePlan | None:
             if expected is not None and self.mode_in(replica) != expected:
                 raise Conflict(
                     f"The mode or the policy of {cluster} changed in the meantime; read it again."
                 )
-            if mode is None:
-                return None
             policy = self._policy(replica)
             if mode == "on" and policy.balance is None:
                 raise RequestError(
@@ -109,23 +99,23 @@ class BalancingAdministration:
                     f"the policy of {cluster}, {policy.reference}, has no balance to switch on; "
                     "attach a policy with one first",
                 )
-            return BalancingSwitch(mode=mode, policy_id=policy.id)
+            switch = None if mode is None else BalancingSwitch(mode=mode, policy_id=policy.id)
+            if switch == replica.switch:
+                return None
+            return WritePlan(
+                Transaction([records.put_switch(switch)], guards_of(replica, CONDITIONS))
+            )
 
-        self._ledgers.switch(cluster, made)
+        self._writer.write(replica, [cluster], plan)
 
-    def status(self, cluster: str | None = None) -> dict[str, BalancingStatus]:
-        """The state of balancing of one cluster, or of all, by cluster.
+    def status(self, cluster: str) -> BalancingStatus:
+        """The state of balancing of a cluster.
 
         Raises:
             RequestError: there is no such cluster.
             StateUnavailable: the store cannot be reached.
         """
-        names = self.clusters() if cluster is None else [self._fleet.known_cluster(cluster).scope]
-        with self._records.lock:
-            self._records.refresh(self._fleet.store)
-        return {name: self._status(self._fleet.cluster(name)) for name in names}
-
-    def _status(self, replica: ClusterReplica) -> BalancingStatus:
+        replica = self._fleet.known_cluster(cluster)
         with replica.lock:
             replica.refresh(self._fleet.store)
             mode = self.mode_in(replica)
@@ -133,8 +123,9 @@ class BalancingAdministration:
             ledger: MigrationLedger = replica.ledger
             power: PowerLedger = replica.power
         with self._records.lock:
-            last_round = self._records.last_round(replica.scope)
-            lead = self._records.leaders.get(replica.scope)
+            self._records.refresh(self._fleet.store)
+            last_round = self._records.last_round(cluster)
+            lead = self._records.leaders.get(cluster)
         return BalancingStatus(
             **msgspec.structs.asdict(mode),
             balance=balance.label if balance else None,
@@ -157,6 +148,6 @@ class BalancingAdministration:
         switch: BalancingSwitch | None = replica.switch
         return ClusterMode(
             policy=str(reference),
-            mode=mode_of(replica, reference, self._default_mode),
+            mode=mode_in_force(switch, reference.id, self._default_mode),
             is_default=switch is None or not switch.applies(reference.id),
         )

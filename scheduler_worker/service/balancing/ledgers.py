@@ -24,7 +24,7 @@ from scheduler_worker.errors import (
     StaleFencingToken,
     StateUnavailable,
 )
-from scheduler_worker.model.cluster_load import BalancingSwitch, Round
+from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.model.host_records import phrase
 from scheduler_worker.model.ledgers import (
     AskedMigration,
@@ -47,7 +47,7 @@ LOG = logging.getLogger(__name__)
 ASKED, SHOWN = "asked for", "would be asked for"
 _PATIENCE_S = 5.0
 """For how long to wait for a cluster's lock. A round that does not get it tries the next time."""
-_CONDITIONS = (records.SWITCH, records.POLICY_IN_FORCE)
+CONDITIONS = (records.SWITCH, records.POLICY_IN_FORCE)
 """On what, beside the ledgers, it depends which actions may be asked for."""
 
 AnyLedger = TypeVar("AnyLedger", MigrationLedger, PowerLedger)
@@ -56,7 +56,7 @@ Change = Callable[[AnyLedger, ClusterReplica, float], AnyLedger]
 
 
 class Ledgers:
-    """Writes ledgers and modes, and reports the actions that ended."""
+    """Writes ledgers, and reports the actions that ended."""
 
     def __init__(self, fleet: Fleet, observer: Observer) -> None:
         self._fleet = fleet
@@ -87,10 +87,10 @@ class Ledgers:
             before = _ledger_of(replica, form)
             after = change(before, replica, now_s)
             put = records.put_ledger(after)
-            read = (put.key, *_CONDITIONS) if put.key == records.LEDGER else (put.key,)
+            read = (put.key, *CONDITIONS) if put.key == records.LEDGER else (put.key,)
             if after == before:
                 return None
-            return WritePlan(Transaction([put], _guards(replica, read)))
+            return WritePlan(Transaction([put], guards_of(replica, read)))
 
         self._writer.write(replica, [cluster], plan)
         for asked in before.actions:
@@ -124,7 +124,10 @@ class Ledgers:
                 after = change(replica.power, replica, grant.changes.now_s)
                 if after == replica.power:
                     return after
-                guards = _guards(replica, _read_of(replica, host))
+                # On these it depends, beside the reservations on the host.
+                keys = [records.LEDGER, records.POWER, *CONDITIONS, records.INSTANCES + host]
+                keys += [records.HOST + record.uuid for record in replica.table.find(host)]
+                guards = guards_of(replica, keys)
                 transactions = [Transaction([records.put_ledger(after)], guards)]
                 try:
                     written = lock.commit(grant, transactions)
@@ -165,21 +168,6 @@ class Ledgers:
             return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
         return ASKED, "asked"
 
-    def switch(
-        self, cluster: str, made: Callable[[ClusterReplica], BalancingSwitch | None]
-    ) -> None:
-        """Set the mode of a cluster, or withdraw it. Raises as :meth:`change` does."""
-        replica = self._fleet.cluster(cluster)
-
-        def plan(_: str, _now_s: float) -> WritePlan | None:
-            switch = made(replica)
-            if switch == replica.switch:
-                return None
-            put = records.put_switch(switch)
-            return WritePlan(Transaction([put], _guards(replica, _CONDITIONS)))
-
-        self._writer.write(replica, [cluster], plan)
-
     def _report_end(
         self,
         cluster: str,
@@ -206,13 +194,8 @@ def _ledger_of(replica: ClusterReplica, form: type[AnyLedger]) -> AnyLedger:
     return cast("AnyLedger", replica.ledger if form is MigrationLedger else replica.power)
 
 
-def _read_of(replica: ClusterReplica, host: str) -> list[str]:
-    """The keys on which an action on a host depends, beside the reservations on it."""
-    nodes = [records.HOST + record.uuid for record in replica.table.find(host)]
-    return [records.LEDGER, records.POWER, *_CONDITIONS, *nodes, records.INSTANCES + host]
-
-
-def _guards(replica: ClusterReplica, keys: Iterable[str]) -> list[Guard]:
+def guards_of(replica: ClusterReplica, keys: Iterable[str]) -> list[Guard]:
+    """That these records are still as the replica has them."""
     return [Guard(key, replica.version(key)) for key in keys]
 
 

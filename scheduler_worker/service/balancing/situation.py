@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from scheduler_worker.model.cluster_load import (
-    ClusterLoad,
-    HostLoad,
-    Mode,
-    mode_in_force,
-)
+from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, Mode, mode_in_force
 from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, PowerLedger, Progress
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.virt import bounds_of_load
@@ -55,12 +50,8 @@ class Situation(NamedTuple):
     def holds(self, deps: BalancingDependencies, replica: ClusterReplica) -> bool:
         """Whether policy and mode are still the same; the caller holds the replica's lock."""
         policy = deps.pipelines().of(replica).policy
-        return (policy, mode_of(replica, policy, deps.settings.mode)) == (self.policy, self.mode)
-
-
-def mode_of(replica: ClusterReplica, policy: PolicyReference, default: Mode) -> Mode:
-    """The mode of a cluster under a policy; the caller holds the replica's lock."""
-    return mode_in_force(replica.switch, policy.id, default)
+        mode = mode_in_force(replica.switch, policy.id, deps.settings.mode)
+        return (policy, mode) == (self.policy, self.mode)
 
 
 def situation_of(deps: BalancingDependencies, replica: ClusterReplica) -> Situation | None:
@@ -75,17 +66,14 @@ def situation_of(deps: BalancingDependencies, replica: ClusterReplica) -> Situat
         table = deps.fleet.prepare(replica)
         high = bounds_of_load(replica.policy.parameters if replica.policy else {})["high"]
         load = cluster_load(table, deps.settings.down_after_s)
-        switched = replica.power.under_way
-        switching = [switched.host] if switched else []
+        switching = replica.power.under_way
+        busy = less_in_progress(load, replica.ledger, [switching.host] if switching else [])
         return Situation(
             now_s=table.now_s,
             policy=pipeline.policy,
             balance=pipeline.balance,
-            mode=mode_of(replica, pipeline.policy, deps.settings.mode),
-            load=left_alone(
-                less_in_progress(load, replica.ledger, switching),
-                replica.power.waiting(table.now_s),
-            ),
+            mode=mode_in_force(replica.switch, pipeline.policy.id, deps.settings.mode),
+            load=left_alone(busy, replica.power.waiting(table.now_s)),
             ledger=replica.ledger,
             power=replica.power,
             busy_hosts=tuple(
@@ -97,7 +85,7 @@ def situation_of(deps: BalancingDependencies, replica: ClusterReplica) -> Situat
 
 
 def less_in_progress(
-    load: ClusterLoad, ledger: MigrationLedger, switching: Collection[str] = ()
+    load: ClusterLoad, ledger: MigrationLedger, switching: Collection[str]
 ) -> ClusterLoad:
     """The load where hosts of migrations under way are not settled, nor are ``switching`` ones.
 

@@ -24,8 +24,6 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_EXAMINED = 5_000
 """How many records one call looks at."""
-MAX_TIME_S = 2.0**40
-"""The latest time that can be asked for, far away and yet a number that stores can hold."""
 _READ_AT_ONCE = 200
 
 
@@ -160,7 +158,6 @@ def _outline(logged: Logged) -> DecisionSummary:
 
 
 def _with_reason(outline: DecisionSummary) -> DecisionSummary:
-    """With its sentence."""
     if outline.reason or outline.result != "placed":
         return outline
     return structs.replace(outline, reason=why_placed(outline.hosts, outline.lead), lead=None)

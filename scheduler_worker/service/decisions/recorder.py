@@ -9,13 +9,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.components import Periodic
-from scheduler_worker.decision_log import DecisionLog, LogRecord
+from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decision_history import (
     ComputeNode,
@@ -27,6 +27,7 @@ from scheduler_worker.model.decision_history import (
 )
 from scheduler_worker.model.decisions import Decision, Ranked
 from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.options import Opt
 from scheduler_worker.ports import GLOBAL, Clock
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.decisions.reasons import lead, why_refused
@@ -40,6 +41,19 @@ BATCH = 500
 """How many make a write at once, and how many one write has at most."""
 _SAY_AGAIN_S = 60.0
 """The shortest time between two lines of the log about records that were dropped."""
+
+
+class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How many records are kept."""
+
+    enabled: Annotated[bool, Opt()] = True
+    """Whether a record of each decision is kept in the shared state: what was asked, how many hosts
+    each filter left, why the chosen host came first. list_decisions and get_decision show them."""
+    bounds: Bounds = Bounds()
+    """Of each cluster."""
+    max_waiting: Annotated[int, Opt(min=1, max=1_000_000)] = 10_000
+    """Records of one worker that wait to be written, at most. While the shared state is away
+    further ones are dropped and counted; no request waits for them."""
 
 
 class _Left(NamedTuple):
@@ -172,11 +186,9 @@ class Recorder(Periodic):
 
     def _record(self, ended: _Left) -> LogRecord:
         details = _details(ended)
-        why = (
-            ""
-            if ended.decision is not None
-            else why_refused(ended.outcome, details, self._pipeline_of)
-        )
+        why = ""
+        if ended.decision is None:
+            why = why_refused(ended.outcome, details, self._pipeline_of)
         outline = _outline(ended, self._worker, why)
         return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 

@@ -299,7 +299,10 @@ class Feeder(Periodic):
         self._store_aggregates(answer)
         self._follow(answer)
         self._outline = answer
-        self._remove_unmapped(answer)
+        known = {part.id for part in answer.parts}
+        # Their cells were disabled or deleted.
+        if gone := [host for host in watched(self._deps.fleet) if host.cell_uuid not in known]:
+            remove(self._deps.inventory, gone)
 
     def _store_aggregates(self, outline: Outline) -> None:
         inventory, fleet = self._deps.inventory, self._deps.fleet
@@ -325,12 +328,6 @@ class Feeder(Periodic):
             feed.follow(outline, clusters)
             feeds[part.id] = feed
         self._parts = feeds
-
-    def _remove_unmapped(self, outline: Outline) -> None:
-        """Remove the hosts of cells that were disabled or deleted."""
-        parts = {part.id for part in outline.parts}
-        if gone := [host for host in watched(self._deps.fleet) if host.cell_uuid not in parts]:
-            remove(self._deps.inventory, gone)
 
     # Leadership
 

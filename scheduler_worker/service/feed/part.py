@@ -23,14 +23,7 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.aggregates import by_host
-from scheduler_worker.model.feed import (
-    ChangedRow,
-    Listing,
-    Outline,
-    Part,
-    ServiceStates,
-    Tail,
-)
+from scheduler_worker.model.feed import ChangedRow, Listing, Outline, Part, ServiceStates, Tail
 from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Guard, HostSource, ProviderSource, Put, Store, Transaction

@@ -31,7 +31,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import suits
 from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
 from scheduler_worker.service.feed.trees import HostTrees, SharingProviders, Verifier, now_s
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
 
@@ -237,7 +237,8 @@ class ProviderFeed(Periodic):
         settle_s = self._settings.settle_s
         for replica in self._fleet.clusters():
             with replica.lock:
-                for uuid, instances in _instances(replica):
+                for record in replica.table.records:
+                    uuid, instances = record.uuid, replica.table.reported_instances(record.host)
                     before = self._instances.get(uuid)
                     if before is None or before == instances.keys():
                         self._instances.setdefault(uuid, frozenset(instances))
@@ -328,8 +329,3 @@ class ProviderFeed(Periodic):
         for root in roots:
             self._changed.pop(root, None)
             self._rough.pop(root, None)
-
-
-def _instances(replica: ClusterReplica) -> Iterator[tuple[str, Mapping[str, object]]]:
-    for record in replica.table.records:
-        yield record.uuid, replica.table.reported_instances(record.host)

@@ -22,11 +22,7 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.feed.provider_cache import (
-    ProviderCache,
-    Tree,
-    is_same_but_for_times,
-)
+from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree, is_same_but_for_times
 from scheduler_worker.service.state.replica import Fleet
 
 _MOST_AT_ONCE = 50

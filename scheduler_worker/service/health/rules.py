@@ -259,11 +259,8 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
             f"one of a hundred takes {slowest_s:.0f} s or longer; callers give up after 60 s",
             _see("SchedulerSlow", "See whether waiting for locks takes the time, or holding them"),
         )
-    refused, placed = (
-        sum(recent.refused for recent in lately),
-        sum(recent.placed for recent in lately),
-    )
-    asked = refused + placed
+    refused = sum(recent.refused for recent in lately)
+    asked = refused + sum(recent.placed for recent in lately)
     if asked >= REFUSED_LEAST and refused > REFUSED_SHARE * asked:
         yield warning(
             "requests",

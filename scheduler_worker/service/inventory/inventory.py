@@ -13,23 +13,17 @@ from scheduler_worker.errors import Conflict, StateUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Guard, Put, Transaction
+from scheduler_worker.ports import Guard, Transaction
 from scheduler_worker.scheduling.absorption import Facts, remembering
-from scheduler_worker.service.inventory.known_hosts import KnownHosts
-from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
+from scheduler_worker.service.inventory.reports import ROUNDS, HostReports
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.records import Instances
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import WritePlan, Writer
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.writing import WritePlan
 
 _Args = ParamSpec("_Args")
 _Answer = TypeVar("_Answer")
 _Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
-
-_ROUNDS = 8
-"""Attempts to change what others move meanwhile."""
 
 
 def _observed(
@@ -46,46 +40,14 @@ def _observed(
     return observed
 
 
-class Inventory:
-    """The use cases of the inventory; each raises StateUnavailable, which the observer counts.
-
-    ``clusters`` are the names that reports may use; none: all.
-    """
-
-    def __init__(
-        self,
-        *,
-        fleet: Fleet,
-        ratios: DefaultRatios,
-        reservation_ttl_s: float,
-        remember_answers_s: float,
-        clusters: Sequence[str] = (),
-        observer: Observer | None = None,
-    ) -> None:
-        self.observer = observer or Observer()
-        self._fleet = fleet
-        self._writer = Writer(fleet.store, self.observer)
-        self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
-        self._known_hosts = KnownHosts(fleet)
-        self._reservation_ttl_s = reservation_ttl_s
-        self._remember_answers_s = remember_answers_s
-        self._reports = HostReports(
-            fleet=fleet,
-            writer=self._writer,
-            moves=self._moves,
-            ratios=ratios,
-            reservation_ttl_s=reservation_ttl_s,
-            remember_answers_s=remember_answers_s,
-            clusters=clusters,
-        )
-        self.news = self._reports.news
+class Inventory(HostReports):
+    """The use cases of the inventory; each raises StateUnavailable, which the observer counts."""
 
     # Hosts
 
     @_observed
     def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
-        """Store reports, as :meth:`HostReports.update` does."""
-        return self._reports.update(reports)
+        return super().update_hosts(reports)
 
     @_observed
     def remove_hosts(self, hosts: Sequence[tuple[str, str | None]]) -> dict[str, int]:
@@ -94,8 +56,9 @@ class Inventory:
         Without a nodename all nodes of the host. Returns each touched cluster's version afterwards.
         """
         versions: dict[str, int] = {}
-        for _ in range(_ROUNDS):
-            self._known_hosts.refresh()
+        for _ in range(ROUNDS):
+            self._fleet.refresh_globals()
+            self._fleet.refresh()
             self._moves.finish(hosts={host for host, _ in hosts})
             known = {cluster: _uuids_of(cluster, hosts) for cluster in self._fleet.clusters()}
             if not any(known.values()):
@@ -168,7 +131,7 @@ class Inventory:
             guards += reservations.guards(replica, reserved)
             return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
 
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             replica = self._cluster_of(host)
             is_known = bool(replica.table.find(host))
             self._writer.write(replica, [host], plan, once=once)
@@ -247,7 +210,7 @@ class Inventory:
         self._fleet.refresh_globals()
         having: set[str] = set()
         before: set[str] = set()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             remaining = [uuid for uuid in instance_uuids if uuid not in having]
             moves_seen = self._known_hosts.moves_seen()
             self._moves.finish(instances=remaining)
@@ -282,14 +245,16 @@ class Inventory:
     ) -> None:
         """Add or replace aggregates by id, except aggregates older than what is known."""
         shared = self._fleet.globals
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             self._fleet.refresh_globals()
             with shared.lock:
                 known = shared.aggregates
                 newer = [new for new in aggregates if not new.is_older(known.get(new.id))]
-                puts = list(map(records.put_aggregate, newer))
-                guards = [Guard(put.key, shared.version(put.key)) for put in puts]
-            written = self._write_shared(puts, guards, once)
+                puts = map(records.put_aggregate, newer)
+                writes = [
+                    Transaction([put], [Guard(put.key, shared.version(put.key))]) for put in puts
+                ]
+            written = self._write_shared(writes, once)
             aggregates = [new for new, done in zip(newer, written, strict=True) if not done]
             if not aggregates:
                 return
@@ -298,17 +263,15 @@ class Inventory:
     @_observed
     def delete_aggregate(self, aggregate_id: int, *, once: str | None = None) -> None:
         """Delete an aggregate; an unknown one is ignored."""
-        self._write_shared([records.gone(f"{records.AGGREGATE}{aggregate_id}")], [], once)
+        gone = records.gone(f"{records.AGGREGATE}{aggregate_id}")
+        self._write_shared([Transaction([gone])], once)
 
     def _write_shared(
-        self, puts: Sequence[Put], guards: Sequence[Guard], once: str | None
+        self, transactions: Sequence[Transaction], once: str | None
     ) -> Sequence[bool]:
-        """Write records that belong to no cluster, each with its guard; whether each was."""
-        if not puts:
+        """Write records that belong to no cluster; whether each was written."""
+        if not transactions:
             return ()
-        transactions = [
-            Transaction([put], guards[number : number + 1]) for number, put in enumerate(puts)
-        ]
         written = self._fleet.store.write(self._fleet.globals.scope, transactions, once=once)
         self._fleet.refresh_globals()
         return written.applied

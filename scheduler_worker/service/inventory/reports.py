@@ -12,16 +12,16 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import (
+    SERVICE_DOWN_TIME_S,
     UP,
     USE_FIELDS,
-    HostPower,
     HostRecord,
     HostReport,
     fields_of,
@@ -30,6 +30,8 @@ from scheduler_worker.model.host_records import (
     reported_use,
 )
 from scheduler_worker.model.virt import bounds_of_load, over_commit_since_s
+from scheduler_worker.observer import Observer
+from scheduler_worker.options import Opt
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling.absorption import (
     TAKES,
@@ -41,11 +43,7 @@ from scheduler_worker.scheduling.absorption import (
     takes,
     withdrawn,
 )
-from scheduler_worker.service.inventory.known_hosts import (
-    KnownHost,
-    KnownHosts,
-    record_of,
-)
+from scheduler_worker.service.inventory.known_hosts import KnownHost, KnownHosts, record_of
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -55,8 +53,8 @@ MAX_CLOCK_SKEW_S = 60.0
 """How far ahead of the store's clock a report's ``updated_at`` may be."""
 _NEEDED_FIRST = ("uuid", "vcpus", "memory_mb", "local_gb")
 """What a host's first report has to carry."""
-_ROUNDS = 8
-"""Attempts to store reports of hosts that others move meanwhile."""
+ROUNDS = 8
+"""Attempts to change what others move meanwhile."""
 _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
 
@@ -67,6 +65,58 @@ class DefaultRatios(msgspec.Struct, frozen=True):
     cpu: float
     ram: float
     disk: float
+
+
+_REPORTS_BEFORE_DOWN = 2.5
+"""How many reports of a host are missing before it counts as down, at least."""
+
+
+def _ratio(kind: str, what: str) -> Opt:
+    text = f"Allocation ratio of {what} for hosts that report none. Unset or 0.0: "
+    return Opt(min=0, help=f"{text}initial_{kind}_allocation_ratio.")
+
+
+def _initial(kind: str) -> Opt:
+    return Opt(min=0, help=f"Used while {kind}_allocation_ratio is unset or 0.0.")
+
+
+class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What host reports may name, and what they may leave out."""
+
+    clusters: Annotated[tuple[str, ...], Opt()] = ()
+    """The only clusters that a host report may name. Empty: any; a new name makes a new cluster."""
+    cpu_allocation_ratio: Annotated[float | None, _ratio("cpu", "vCPUs")] = None
+    ram_allocation_ratio: Annotated[float | None, _ratio("ram", "memory")] = None
+    disk_allocation_ratio: Annotated[float | None, _ratio("disk", "local disk")] = None
+    initial_cpu_allocation_ratio: Annotated[float, _initial("cpu")] = 4.0
+    initial_ram_allocation_ratio: Annotated[float, _initial("ram")] = 1.0
+    initial_disk_allocation_ratio: Annotated[float, _initial("disk")] = 1.0
+
+    @property
+    def ratios(self) -> DefaultRatios:
+        """The ratios of hosts that report none."""
+        return DefaultRatios(
+            cpu=self.cpu_allocation_ratio or self.initial_cpu_allocation_ratio or 1.0,
+            ram=self.ram_allocation_ratio or self.initial_ram_allocation_ratio or 1.0,
+            disk=self.disk_allocation_ratio or self.initial_disk_allocation_ratio or 1.0,
+        )
+
+
+class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How often hosts report, and when a silent one is down; times in seconds."""
+
+    service_down_time_s: Annotated[float, Opt(min=1, mutable=True)] = SERVICE_DOWN_TIME_S
+    """Seconds without a report after which a host counts as down."""
+    report_interval_s: Annotated[int, Opt(min=0, mutable=True)] = 10
+    """Seconds between two reports of a host. A service_down_time that is not longer than this is
+    taken as 2.5 times this."""
+
+    @property
+    def down_after_s(self) -> float:
+        """After how long a silent host is down: long enough for it to report in the meantime."""
+        if self.service_down_time_s <= self.report_interval_s:
+            return float(int(_REPORTS_BEFORE_DOWN * self.report_interval_s))
+        return self.service_down_time_s
 
 
 class _Update(NamedTuple):
@@ -90,23 +140,23 @@ class HostReports:
         self,
         *,
         fleet: Fleet,
-        writer: Writer,
-        moves: Moves,
         ratios: DefaultRatios,
         reservation_ttl_s: float,
         remember_answers_s: float,
-        clusters: Sequence[str],
+        clusters: Sequence[str] = (),
+        observer: Observer | None = None,
     ) -> None:
+        self.observer = observer or Observer()
         self._fleet = fleet
         self._known_hosts = KnownHosts(fleet)
-        self._writer = writer
-        self._moves = moves
+        self._writer = Writer(fleet.store, self.observer)
+        self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
         self._ratios = ratios
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
 
-    def update(self, reports: Sequence[HostReport]) -> dict[str, int]:
+    def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
         """Store reports; returns each touched cluster's version afterwards.
 
         Raises:
@@ -134,7 +184,7 @@ class HostReports:
     def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """The reports that would change anything, as far as this process knows.
 
-        Asks the store nothing. A report that :meth:`update` would refuse is one of them.
+        Asks the store nothing. A report that :meth:`update_hosts` would refuse is one of them.
         """
         return list(filter(self._is_news, reports))
 
@@ -218,7 +268,9 @@ class HostReports:
         )
         stamped = {"nodename": nodename, "cluster": scope, "reported_at_s": now_s, **ratios}
         if power := fields.get("power"):
-            fields["power"] = self._attributed(scope, report.host, power, known)
+            asked = self._fleet.cluster(scope).power.under_way
+            asked_for = asked.to if asked is not None and asked.host == report.host else None
+            fields["power"] = power.after(known.power if known else UP, asked_for)
         if "virt" in fields:
             virt = fields["virt"]
             policy = self._fleet.cluster(scope).policy
@@ -232,14 +284,6 @@ class HostReports:
             return merged(known, fields, **stamped)
         except msgspec.ValidationError as error:
             raise RequestError(report.host, str(error)) from None
-
-    def _attributed(
-        self, scope: str, host: str, power: HostPower, known: HostRecord | None
-    ) -> HostPower:
-        """What a report says of its host's power, and whether the cluster's balance did it."""
-        asked = self._fleet.cluster(scope).power.under_way
-        asked_for = asked.to if asked is not None and asked.host == host else None
-        return power.after(known.power if known else UP, asked_for)
 
     # Storing
 
@@ -255,7 +299,7 @@ class HostReports:
     def _store_chunk(
         self, replica: ClusterReplica, updates: Sequence[_Update], *, is_current: bool
     ) -> int:
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             has_moved = self._bring(replica, updates)
             elsewhere: list[_Update] = []
             renamed: list[tuple[str, str]] = []

@@ -11,14 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.errors import (
-    Conflict,
-    EditConflict,
-    Incomplete,
-    Invalid,
-    NotFound,
-    StateUnavailable,
-)
+from scheduler_worker.errors import Conflict, Incomplete, Invalid, NotFound, StateUnavailable
 from scheduler_worker.model.policies import (
     NORMALIZED_SUM,
     BalanceUse,
@@ -48,10 +41,6 @@ from scheduler_worker.service.policies.audit import Actor, AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.policy_rules import check_policy, check_unused, switchable
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits, installed_units
-
-Change = Callable[[ClusterPolicy], ClusterPolicy]
-Known = tuple[StoredPolicy, Sequence[Attachment]]
-"""A policy as it was read, and the clusters that had it then."""
 
 
 class PolicyFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,41 +114,29 @@ class PolicyAdministration:
         self._store.add(made, self._entry(actor, "policy.create", None, made.document))
         return made
 
-    def update(
-        self,
-        policy_id: str,
-        fields: PolicyFields,
-        actor: Actor,
-        *,
-        expected_version: int | None = None,
-    ) -> StoredPolicy:
+    def update(self, policy_id: str, fields: PolicyFields, actor: Actor) -> StoredPolicy:
         """Change name, description, parameters or selector.
 
         Raises:
             NotFound: there is no such policy.
             Invalid: it is locked, or would break a rule.
             NameTaken: another policy has the name.
-            EditConflict: the version is not the expected one; none is expected: every try of
-                many came second.
+            EditConflict: every try of many came second.
         """
-        return self._edit(policy_id, lambda now: _with_fields(now, fields), actor, expected_version)
+        return self._edit(policy_id, lambda now: _with_fields(now, fields), actor)
 
     def put(
         self,
         document: ClusterPolicy,
         actor: Actor,
-        *,
-        expected_version: int | None = None,
-        known: Known | None = None,
+        before: StoredPolicy,
+        attached: Sequence[Attachment],
     ) -> StoredPolicy:
-        """Replace the policy of the document's id by the document. Raises as :meth:`update`.
+        """Replace a policy, which the caller has read with its clusters, by a document.
 
-        ``known`` is what the caller has read of it: it is not read again, and its version is the
-        expected one.
+        Raises as :meth:`update`; EditConflict: it has another version by now.
         """
-        if known is not None:
-            return self._edited((editable(known[0]), known[1]), lambda _: document, actor)
-        return self._edit(document.id, lambda _: document, actor, expected_version)
+        return self._edited(editable(before), attached, document, actor)
 
     def check(self, document: ClusterPolicy) -> None:
         """Check a document and change nothing; raises as :meth:`add` and :meth:`put` do."""
@@ -318,22 +295,24 @@ class PolicyAdministration:
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
 
     def _edit(
-        self, policy_id: str, change: Change, actor: Actor, expected_version: int | None = None
+        self, policy_id: str, change: Callable[[ClusterPolicy], ClusterPolicy], actor: Actor
     ) -> StoredPolicy:
         def edit() -> StoredPolicy:
-            before = self.library.editable(policy_id)
-            now = before.document
-            if expected_version not in {None, now.version}:
-                raise EditConflict(f"Policy {now.name}", before.changed_by, now.version)
-            return self._edited((before, self.attachments.of(policy_id)), change, actor)
+            before, attached = self.library.editable(policy_id), self.attachments.of(policy_id)
+            return self._edited(before, attached, change(before.document), actor)
 
-        return retried(edit, expected_version)
+        return retried(edit)
 
-    def _edited(self, known: Known, change: Change, actor: Actor) -> StoredPolicy:
-        """Check and store a changed copy of what was read, and put it in force."""
-        before, attached = known
+    def _edited(
+        self,
+        before: StoredPolicy,
+        attached: Sequence[Attachment],
+        document: ClusterPolicy,
+        actor: Actor,
+    ) -> StoredPolicy:
+        """Check and store a document in place of what was read, and put it in force."""
         now = before.document
-        document = structs.replace(change(now), id=now.id, version=now.version)
+        document = structs.replace(document, id=now.id, version=now.version)
         if document == now:
             return before
         after = self._stored(structs.replace(document, version=now.version + 1), actor)
@@ -358,11 +337,7 @@ class PolicyAdministration:
                 ) from None
 
     def _entry(
-        self,
-        actor: Actor,
-        action: str,
-        before: ClusterPolicy | None,
-        after: ClusterPolicy | None,
+        self, actor: Actor, action: str, before: ClusterPolicy | None, after: ClusterPolicy | None
     ) -> AuditEntry:
         [subject, *_] = {document.id for document in (before, after) if document is not None}
         return self.audit_log.entry(actor, action, subject, _json(before), _json(after))

@@ -209,48 +209,32 @@ class Attachments:
                 )
             chosen = self._library.policy_called(policy or (now.policy_id if now else NOVA))
             document, units = chosen.document, self._library.units()
-            own = parameters
-            if own is None:
-                own = now.parameters if now and now.policy_id == document.id else {}
+            kept = now.parameters if now and now.policy_id == document.id else {}
+            own = kept if parameters is None else parameters
             self._check_known(document, own, now, units)
             if document.id == NOVA:  # its parameters are the workers' options
                 own = {}
             else:
                 own = self._library.for_cluster(document, own, units).parameters
-            attachment = Attachment(
-                cluster=cluster,
-                policy_id=document.id,
-                is_built_in=chosen.is_locked,
-                parameters=own,
-                version=version + 1,
-                changed_by=actor.user,
-                changed_at_s=self._clock.time_s(),
-            )
             if now and (now.policy_id, dict(now.parameters)) == (document.id, dict(own)):
                 attachment = now
             else:
+                attachment = Attachment(
+                    cluster=cluster,
+                    policy_id=document.id,
+                    is_built_in=chosen.is_locked,
+                    parameters=own,
+                    version=version + 1,
+                    changed_by=actor.user,
+                    changed_at_s=self._clock.time_s(),
+                )
                 texts = _text(now), _text(attachment)
                 audit = self._audit_log.entry(actor, "cluster.attach", cluster, *texts)
                 self._store.attach(attachment, expected_version=version, audit=audit)
             self.settle([cluster])
             return attachment
 
-        return retried(attach, expected_version)
-
-    def detach(self, cluster: str, actor: Actor) -> Attachment:
-        """Return a cluster to the policy of the workers' options. Raises as :meth:`attach`."""
-        return self.attach(cluster, actor, policy=NOVA, parameters={})
-
-    def _document_of(self, attachment: Attachment) -> ClusterPolicy | None:
-        """The document in force for a cluster; None: the policy of the workers' options.
-
-        Raises NotFound: the policy is built in, and this version has none of that id.
-        """
-        if attachment.policy_id == NOVA:
-            return None
-        document = self._library.policy(attachment.policy_id).document
-        own = cluster_parameters(document, attachment.parameters, self._library.units())
-        return structs.replace(document, parameters=own)
+        return retried(attach) if expected_version is None else attach()
 
     def put_in_force(self, cluster: str) -> bool:
         """Bring the shared state in line with the store; whether anything had to be written.
@@ -258,13 +242,20 @@ class Attachments:
         A cluster that was never attached is left as it is: it may have a document by RPC.
 
         Raises:
-            NotFound, RequestError: the policy cannot be compiled here; the old one stays in force.
+            NotFound: the policy is built in, and this version has none of that id.
+            RequestError: the policy cannot be compiled here; the old one stays in force.
             StateUnavailable, Conflict: the shared state cannot be written now.
         """
 
         def stored(in_force: ClusterPolicy | None) -> ClusterPolicy | None:
             attachment = self._store.attachment(cluster)
-            return in_force if attachment is None else self._document_of(attachment)
+            if attachment is None:
+                return in_force
+            if attachment.policy_id == NOVA:
+                return None
+            document = self._library.policy(attachment.policy_id).document
+            own = cluster_parameters(document, attachment.parameters, self._library.units())
+            return structs.replace(document, parameters=own)
 
         return self._in_force.settle(cluster, stored)
 
@@ -307,12 +298,9 @@ class Attachments:
         check_parameters(document, unknown, units)
 
 
-def retried(change: Callable[[], Changed], expected_version: int | None) -> Changed:
-    """Make a change, again where another one was first and the caller expects no version.
-
-    Raises EditConflict if all were.
-    """
-    for _ in range(_TRIES - 1 if expected_version is None else 0):
+def retried(change: Callable[[], Changed]) -> Changed:
+    """Make a change, again where another one was first. Raises EditConflict if all were."""
+    for _ in range(_TRIES - 1):
         with contextlib.suppress(EditConflict):
             return change()
     return change()

@@ -13,13 +13,11 @@ from tenacity import (
 
 from scheduler_worker.errors import ClusterPolicyError, Conflict, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.policy_rules import uses
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet, Replica
-from scheduler_worker.service.state.writing import WritePlan, Writer
+from scheduler_worker.service.state.replica import Fleet, Replica
 
 T = TypeVar("T")
 _MAX_ATTEMPTS = 8
@@ -36,12 +34,9 @@ class ClusterPolicies:
     stored after a change was made under the new policy.
     """
 
-    def __init__(
-        self, fleet: Fleet, pipelines: Callable[[], Pipelines], observer: Observer | None = None
-    ) -> None:
+    def __init__(self, fleet: Fleet, pipelines: Callable[[], Pipelines]) -> None:
         self._fleet = fleet
         self._pipelines = pipelines
-        self._writer = Writer(fleet.store, observer or Observer())
 
     @property
     def nova(self) -> ClusterPolicy:
@@ -61,24 +56,26 @@ class ClusterPolicies:
         self._compile(policy)
         self._check_enabled(policy)
 
-        def put(now: ClusterPolicy | None) -> Put | None:
+        def puts(now: ClusterPolicy | None) -> list[Put]:
             if now == policy:
-                return None
+                return []
             if now is not None and now.id == policy.id and now.version >= policy.version:
                 raise Conflict(
                     f"Cluster {cluster} has policy {now.reference} already; a changed policy needs "
                     f"a version above {now.version}."
                 )
-            return records.put_policy(policy)
+            return [records.put_policy(policy)]
 
-        self._write(replica, put)
+        self._settled(replica, lambda: replica.policy, puts, f"The policy of {cluster}")
 
     def detach(self, cluster: str) -> None:
         """Return to the policy ``nova``. Raises as :meth:`attach` does."""
-        self._write(
-            self._fleet.known_cluster(cluster),
-            lambda now: records.gone(records.POLICY_IN_FORCE) if now else None,
-        )
+        replica = self._fleet.known_cluster(cluster)
+
+        def puts(now: ClusterPolicy | None) -> list[Put]:
+            return [records.gone(records.POLICY_IN_FORCE)] if now else []
+
+        self._settled(replica, lambda: replica.policy, puts, f"The policy of {cluster}")
 
     def clusters(self) -> Sequence[str]:
         """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""
@@ -157,19 +154,6 @@ class ClusterPolicies:
                 self._pipelines().compile(policy)
         except ClusterPolicyError as error:
             raise RequestError("policy", str(error)) from None
-
-    def _write(
-        self, replica: ClusterReplica, change: Callable[[ClusterPolicy | None], Put | None]
-    ) -> None:
-        key = records.POLICY_IN_FORCE
-
-        def plan(_: str, _now_s: float) -> WritePlan | None:
-            put = change(replica.policy)
-            if put is None:
-                return None
-            return WritePlan(Transaction([put], [Guard(key, replica.version(key))]))
-
-        self._writer.write(replica, [key], plan)
 
     def _settled(
         self, replica: Replica, now: Callable[[], T], puts: Callable[[T], list[Put]], what: str

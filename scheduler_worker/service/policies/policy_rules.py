@@ -6,19 +6,13 @@ names the field, or NameTaken.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec import structs
 
 from scheduler_worker.errors import ClusterPolicyError, InUse, Invalid, NameTaken, NotFound
-from scheduler_worker.model.policies import (
-    MAX_VALUE,
-    ClusterPolicy,
-    UnitUse,
-    from_plain,
-    to_plain,
-)
+from scheduler_worker.model.policies import MAX_VALUE, ClusterPolicy, UnitUse, from_plain, to_plain
 from scheduler_worker.scheduling.catalogue import Parameter, UnitKind, parameter_values
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 from scheduler_worker.wording import cut, listed
@@ -36,16 +30,16 @@ def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, 
     ``names`` has the names of all policies, by id. Raises Invalid or NameTaken.
     """
     _check_texts(policy)
-    _check_name(policy, names)
-    filters = [(UnitKind.FILTER, use) for use in policy.filters]
-    weights = [(UnitKind.WEIGHT, weight) for weight in policy.weights]
-    _check_units("filters", filters, units)
+    for policy_id, name in names.items():
+        if policy_id != policy.id and name.casefold() == policy.name.casefold():
+            raise NameTaken(policy.name)
+    _check_units("filters", UnitKind.FILTER, policy.filters, units)
     _check_positions(policy)
-    _check_units("weights", weights, units)
+    _check_units("weights", UnitKind.WEIGHT, policy.weights, units)
     _check_factors(policy, units)
     if policy.balance is not None:
-        _check_units("balance", [(UnitKind.BALANCE, policy.balance)], units)
-    _check_units("selector", [(UnitKind.SELECTOR, policy.selector)], units)
+        _check_units("balance", UnitKind.BALANCE, [policy.balance], units)
+    _check_units("selector", UnitKind.SELECTOR, [policy.selector], units)
     check_parameters(policy, policy.parameters, units)
 
 
@@ -87,37 +81,33 @@ def cluster_parameters(
     return {name: value for name, value in {**policy.parameters, **own}.items() if name in known}
 
 
-class Declaration:
+class Declaration(NamedTuple):
     """A parameter as one unit declares it."""
 
-    def __init__(self, unit: str, parameter: Parameter, declared_in: type | None) -> None:
-        self._unit = unit
-        self._parameter = parameter
-        self._declared_in = declared_in
+    unit: str
+    parameter: Parameter
+    declared_in: type | None
 
     def check(self, field: str, value: str) -> None:
         """Raises Invalid when the value does not fit."""
-        regex = self._parameter.regex
+        regex = self.parameter.regex
         if regex is not None and not re.fullmatch(regex, value):
-            raise Invalid(field, f"{cut(value)!r} does not match {regex}, as {self._unit} demands")
-        if self._declared_in is None:
+            raise Invalid(field, f"{cut(value)!r} does not match {regex}, as {self.unit} demands")
+        if self.declared_in is None:
             return
         try:
-            parameter_values(self._declared_in, [{self._parameter.name: value}])
+            parameter_values(self.declared_in, [{self.parameter.name: value}])
         except ValueError as error:
-            raise Invalid(field, f"{cut(value)!r} is refused by {self._unit}: {error}") from None
+            raise Invalid(field, f"{cut(value)!r} is refused by {self.unit}: {error}") from None
 
 
 def declarations(policy: ClusterPolicy, units: PolicyUnits) -> dict[str, list[Declaration]]:
     """The parameters that units of the policy declare, by name."""
     declared: dict[str, list[Declaration]] = {}
     for kind, use in uses(policy):
-        unit = units.used(use.unit, kind)
-        if unit is None:
-            continue
-        entry = units.catalogue.find(use.unit, kind)
-        for parameter in unit.parameters:
-            declared_in = None if entry is None else entry.unit.parameters_type
+        unit, entry = units.used(use.unit, kind), units.catalogue.find(use.unit, kind)
+        declared_in = None if entry is None else entry.unit.parameters_type
+        for parameter in () if unit is None else unit.parameters:
             declaration = Declaration(use.unit, parameter, declared_in)
             declared.setdefault(parameter.name, []).append(declaration)
     return declared
@@ -166,13 +156,13 @@ def uses(policy: ClusterPolicy) -> Iterator[tuple[UnitKind, UnitUse]]:
 
 
 def _check_texts(policy: ClusterPolicy) -> None:
-    texts = [("id", policy.id), ("name", policy.name), ("description", policy.description)]
     for _, use in uses(policy):
-        texts += [(f"{use.unit} name", use.name or "")]
         for name, value in use.parameters.items():
             _check_value(f"{use.unit}.{name}", value)
-    for field, text in texts:
-        _check_characters(field, text)
+    for field in ("id", "name", "description"):
+        _check_characters(field, getattr(policy, field))
+    for _, use in uses(policy):
+        _check_characters(f"{use.unit} name", use.name or "")
     try:
         # A struct that was made by hand may be out of bounds; parameters have their turn later.
         from_plain(to_plain(structs.replace(policy, parameters={})))
@@ -195,19 +185,13 @@ def _check_value(field: str, value: str) -> None:
         raise Invalid(field, f"{cut(value)!r} contains a semicolon, which no value may")
 
 
-def _check_name(policy: ClusterPolicy, names: Mapping[str, str]) -> None:
-    for policy_id, name in names.items():
-        if policy_id != policy.id and name.casefold() == policy.name.casefold():
-            raise NameTaken(policy.name)
-
-
-def _check_units(field: str, used: Iterable[tuple[UnitKind, UnitUse]], units: PolicyUnits) -> None:
-    seen: Counter[str] = Counter()
-    for kind, use in used:
+def _check_units(field: str, kind: UnitKind, used: Iterable[UnitUse], units: PolicyUnits) -> None:
+    seen: set[str] = set()
+    for use in used:
         name = f"{field}.{cut(use.unit)}"
-        seen[use.unit] += 1
-        if seen[use.unit] > 1:
+        if use.unit in seen:
             raise Invalid(name, f"the unit is used twice; a policy uses a {kind} once")
+        seen.add(use.unit)
         if (problem := units.catalogue.problem(use.unit, kind)) is not None:
             raise Invalid(name, problem)
         if units.used(use.unit, kind) is None:

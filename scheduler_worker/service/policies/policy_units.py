@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from scheduler_worker.model.policies import UnitFacts
 from scheduler_worker.policy_store import StoredUnit
-from scheduler_worker.scheduling.catalogue import (
-    Catalogue,
-    CatalogueEntry,
-    Parameter,
-    UnitKind,
-)
+from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, Parameter, UnitKind
 
 
 class PolicyUnit(UnitFacts, frozen=True, kw_only=True):
@@ -30,20 +25,16 @@ class PolicyUnits:
     """All units that an administrator may see, by id and by name."""
 
     def __init__(self, catalogue: Catalogue, stored: Iterable[StoredUnit]) -> None:
-        self._by_id: dict[str, PolicyUnit] = {}
-        self._by_use: dict[tuple[str, UnitKind], PolicyUnit] = {}
         known = {unit.id: unit for unit in stored}
         enabled = {key for key, unit in known.items() if unit.is_enabled}
         self.catalogue = catalogue.limited_to(enabled)
         """Units that wait to be enabled are disabled in it."""
-        shown = {key: _uninstalled(unit) for key, unit in known.items()}
+        self._by_id = {key: _uninstalled(unit) for key, unit in known.items()}
         for entry in self.catalogue:
             for unit in () if entry.is_mandatory else _kinds(entry):
                 if unit.id in known or not _is_registered(entry):
-                    shown[unit.id] = unit
-        for unit in shown.values():
-            self._by_id[unit.id] = unit
-            self._by_use[unit.name, unit.kind] = unit
+                    self._by_id[unit.id] = unit
+        self._by_use = {(unit.name, unit.kind): unit for unit in self._by_id.values()}
 
     def __iter__(self) -> Iterator[PolicyUnit]:
         return iter(sorted(self._by_id.values(), key=lambda unit: (unit.kind, unit.name)))

@@ -83,23 +83,21 @@ class Reconciler(Periodic):
 
     def collect(self) -> int:
         """Copy the entries of the audit that workers have written into the store; how many."""
-        if self._shared_entries is None:
-            return 0
         try:
-            return self._shared_entries.move(self._administration.audit_log.record)
+            if self._shared_entries is not None:
+                return self._shared_entries.move(self._administration.audit_log.record)
         except BackendError as error:
             self._report(f"Entries of the audit of changes over RPC are not stored yet: {error}")
-            return 0
+        return 0
 
     def purge(self) -> int:
         """Delete a bounded number of the entries of the audit that are too old; how many."""
-        if not self._retention_days:
-            return 0
         try:
-            return self._administration.audit_log.purge(self._retention_days)
+            if self._retention_days:
+                return self._administration.audit_log.purge(self._retention_days)
         except BackendError as error:
             self._report(f"Old entries of the audit are not deleted yet: {error}")
-            return 0
+        return 0
 
     def start(self) -> None:
         """Do all of it once, then again after each interval, in a thread."""

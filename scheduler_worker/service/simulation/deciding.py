@@ -292,7 +292,6 @@ def _changed(kept: KeptDecision, hosts: tuple[str, ...], reason: str | None) -> 
 
 
 def _why_not(kept: KeptDecision) -> str | None:
-    """Why a decision cannot be decided again."""
     if kept.details is None:
         return "its details are not kept any more"
     if kept.outline.result == "failed":

@@ -18,13 +18,13 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.simulation.comparison import (
     Comparison,
+    DryRunSettings,
     Expectation,
     Known,
     compared,
     known_of,
     weighers_of,
 )
-from scheduler_worker.service.simulation.settings import DryRunSettings
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from scheduler_worker.service.tuning.records import (
     TunedHostState,
     TuningLeadership,
     evaluator_state,
-    set_by_of,
 )
 from scheduler_worker.tuning.averages import MovingAverages
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
@@ -112,7 +111,9 @@ class ClusterTuning:
         silent_after_s = settings.silent_after_s
         alive = (record for record in records if not is_silent(record, lead.at_s, silent_after_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
-        before, set_before = evaluator_state(states.values()), set_by_of(states.values())
+        before = evaluator_state(states.values())
+        entities = [entity for state in states.values() for entity in state.entities]
+        set_before = {entity.entity: entity.set_by for entity in entities if entity.set_by}
         options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
         groups = entity_groups(inputs.samples, program.plans)
         cycle = evaluate(program, groups, before, lead.at_s, options)

@@ -6,12 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.records import (
-    SetBy,
-    TunedHostState,
-    entity_states,
-    windows_of,
-)
+from scheduler_worker.service.tuning.records import SetBy, TunedHostState, entity_states
 from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value
@@ -74,7 +69,8 @@ def cluster_inputs(
     # While a VM migrates two hosts may report it; it belongs to the one that reported last.
     home = {vm: record.uuid for record in latest for vm, _ in vms_of(record)}
     # Of all hosts: a VM that migrated here keeps the windows from its former host.
-    windows = windows_of(states.values())
+    entities = (entity for state in states.values() for entity in state.entities)
+    windows = {entity.entity: entity.windows for entity in entities}
     inputs = ClusterInputs({}, {}, {})
     for record in latest:
         host = record.uuid

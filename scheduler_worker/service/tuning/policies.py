@@ -23,12 +23,7 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.service.tuning import clusters
 from scheduler_worker.service.tuning.clusters import Clusters
-from scheduler_worker.service.tuning.records import (
-    SCOPE,
-    TuningRecords,
-    policy_guard,
-    put_policy,
-)
+from scheduler_worker.service.tuning.records import SCOPE, TuningRecords, policy_guard, put_policy
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.issues import Issue, Place
 from scheduler_worker.tuning.program import Program
@@ -120,11 +115,6 @@ class TuningPolicies:
 
     # Changes
 
-    def texts(self) -> dict[str, str]:
-        """Return the policies in force, by name. Raises StateUnavailable."""
-        self.refresh()
-        return {name: policy.text for name, policy in self._in_force.items()}
-
     def current(self) -> list[CurrentPolicy]:
         """Return the policies that were set, and the files' policies, by name.
 
@@ -169,17 +159,14 @@ class TuningPolicies:
             self.check(name, text)
         self._write([put_policy(name, text)], {} if version is None else {name: version})
 
-    def reset(self, versions: Mapping[str, int] | None = None) -> None:
-        """Withdraw all policies set by RPC; with ``versions``, by name, only these.
+    def reset(self, versions: Mapping[str, int]) -> None:
+        """Withdraw policies set by RPC, by name with their versions.
 
         Raises:
             Conflict: one of these has another version by now; none is withdrawn.
             StateUnavailable: the store cannot be reached.
         """
-        self.refresh()
-        with self.records.lock:
-            names = list(self.records.texts if versions is None else versions)
-        self._write([put_policy(name, None) for name in names], versions or {})
+        self._write([put_policy(name, None) for name in versions], versions)
 
     def _write(self, puts: list[Put], versions: Mapping[str, int]) -> None:
         guards = [policy_guard(name, version) for name, version in versions.items()]
@@ -252,7 +239,6 @@ def _check_name(name: str) -> None:
 def _alarms(
     issues: Sequence[Issue], file: str | None, policy: str | None = None
 ) -> Iterator[Alarm]:
-    """Yield an alarm for each of the first issues."""
     for issue in issues[:_MOST_ISSUES]:
         yield Alarm(issue.what, file, policy, issue.place)
     if len(issues) > _MOST_ISSUES:

@@ -194,18 +194,6 @@ def entity_states(
     ]
 
 
-def set_by_of(hosts: Iterable[TunedHostState]) -> dict[Entity, dict[str, SetBy]]:
-    """Return the rules behind the emitted values of the entities of all hosts."""
-    return {
-        entity.entity: entity.set_by for host in hosts for entity in host.entities if entity.set_by
-    }
-
-
-def windows_of(hosts: Iterable[TunedHostState]) -> dict[Entity, Windows]:
-    """Return the windows of the entities of all hosts."""
-    return {entity.entity: entity.windows for host in hosts for entity in host.entities}
-
-
 def _of(entity: Entity, by_name: Mapping[str, Mapping[Entity, _Kept]]) -> dict[str, _Kept]:
     return {name: of[entity] for name, of in by_name.items() if entity in of}
 

@@ -3,7 +3,6 @@
 Any process can read it, also one in which no tuner runs.
 """
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -35,7 +34,6 @@ class TunedHosts:
         self._fleet = fleet
         self._policies = policies
         self._states: dict[str, StoredHostStates] = {}
-        self._guard = threading.Lock()
 
     def page(
         self,
@@ -91,8 +89,7 @@ class TunedHosts:
         }
 
     def _current(self, cluster: str) -> StoredHostStates:
-        with self._guard:
-            states = self._states.setdefault(cluster, StoredHostStates(cluster))
+        states = self._states.setdefault(cluster, StoredHostStates(cluster))
         with states.lock:
             states.refresh(self._fleet.store)
         return states

@@ -217,4 +217,4 @@ def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
 def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
     monkeypatch.setattr(rest.store, "record", raising(PolicyStoreUnavailable("no database")))
     assert problem(put(rest), 503)["detail"] == "no database"
-    assert rest.tuning.texts() == {}
+    assert {each.name: each.text for each in rest.tuning.current()} == {}

@@ -12,37 +12,37 @@ def test_a_burst_passes_and_then_the_rate():
     clock = ManualClock()
     limits = RateLimits(clock, requests_per_second=2.0, burst=3)
     for _ in range(3):
-        limits.check_user("anna")
+        limits.take("user", "anna")
     with pytest.raises(TooManyRequests) as refused:
-        limits.check_user("anna")
+        limits.take("user", "anna")
     assert refused.value.wait_s == pytest.approx(0.5)
-    limits.check_user("bert")
-    limits.check_address("anna")  # an address of this name is another one
+    limits.take("user", "bert")
+    limits.take("address", "anna")  # an address of this name is another one
     clock.advance(0.5)
-    limits.check_user("anna")
+    limits.take("user", "anna")
     with pytest.raises(TooManyRequests):
-        limits.check_user("anna")
+        limits.take("user", "anna")
     clock.advance(60.0)
     for _ in range(3):
-        limits.check_user("anna")
+        limits.take("user", "anna")
     with pytest.raises(TooManyRequests):
-        limits.check_user("anna")
+        limits.take("user", "anna")
 
 
 def test_without_a_limit_everything_passes_and_nothing_is_remembered():
     limits = RateLimits(ManualClock())
     for _ in range(1000):
-        limits.check_user("anna")
+        limits.take("user", "anna")
     assert limits.remembered() == 0
 
 
 def test_only_so_many_are_remembered():
     limits = RateLimits(ManualClock(), requests_per_second=1.0, burst=1)
     for number in range(MAX_REMEMBERED + 10):
-        limits.check_address(str(number))
+        limits.take("address", str(number))
     assert limits.remembered() == MAX_REMEMBERED
     with pytest.raises(TooManyRequests):
-        limits.check_address(str(MAX_REMEMBERED))
+        limits.take("address", str(MAX_REMEMBERED))
 
 
 @pytest.fixture

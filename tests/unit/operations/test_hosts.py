@@ -5,8 +5,7 @@ import pytest
 
 from scheduler_worker.errors import Ambiguous, NotFound, RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.operations.fleet import get_fleet
-from scheduler_worker.operations.hosts import Amount, get_host, list_hosts
+from scheduler_worker.operations.hosts import Amount, get_fleet, get_host, list_hosts
 from scheduler_worker.operations.operation import when
 from scheduler_worker.service.inventory import listing
 from tests.support.services import World, host

@@ -3,8 +3,7 @@
 import pytest
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.actions import Right
-from scheduler_worker.operations.callers import ROLES, Caller, Grant
+from scheduler_worker.operations.callers import ROLES, Caller, Grant, Right
 from scheduler_worker.operations.rights import Rights
 
 

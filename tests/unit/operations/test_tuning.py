@@ -51,7 +51,7 @@ def test_a_policy_is_set_read_changed_and_withdrawn(world, tuning):
         change()
         [entry] = world.audited()
         assert (entry.action, entry.before, entry.after) == audited
-        assert tuning.texts() == texts
+        assert {each.name: each.text for each in tuning.current()} == texts
     with pytest.raises(NotFound):
         world.call(get_tuning_policy, **ONE)
 
@@ -67,7 +67,7 @@ def test_of_two_changes_at_once_one_is_refused(world, tuning):
     ):
         with pytest.raises(Conflict):
             late()
-    assert tuning.texts() == {"balloon": OTHER}
+    assert {each.name: each.text for each in tuning.current()} == {"balloon": OTHER}
 
 
 def test_a_policy_of_a_file_is_replaced_and_returns(world):
@@ -90,7 +90,7 @@ def test_all_that_was_set_is_withdrawn_at_once(world, tuning):
     world.audited()
     for actions in (["tuning.reset"], []):
         world.call(reset_tuning_policies)
-        assert tuning.texts() == {"stays": BALLOON}
+        assert {each.name: each.text for each in tuning.current()} == {"stays": BALLOON}
         assert [each.action for each in world.audited()] == actions
 
 
@@ -105,7 +105,7 @@ def test_an_editor_of_one_cluster_may_not_change_what_is_for_all(world, tuning, 
     ):
         with pytest.raises(Forbidden):
             world.call(operation, caller=bert, **asked)
-    assert tuning.texts() == {"balloon": BALLOON}
+    assert {each.name: each.text for each in tuning.current()} == {"balloon": BALLOON}
     assert [(each.action, each.result) for each in world.audited()] == [
         ("tuning:edit", "refused")
     ] * 3

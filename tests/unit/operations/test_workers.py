@@ -19,7 +19,7 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.actions import Right
+from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.workers import (
     drain_worker,
     get_health,

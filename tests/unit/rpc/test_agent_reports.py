@@ -37,11 +37,11 @@ def test_an_agent_reports_how_far_a_migration_is(scenario, endpoint):
     [asked] = scenario.target.asked
     names = {"cluster": "default", "migration": asked.id}
     assert endpoint.report_migration(CONTEXT, **names, state="started", destination="b") is True
-    [under_way] = scenario.balancing.status("default")["default"].under_way
+    [under_way] = scenario.balancing.status("default").under_way
     assert (under_way.id, under_way.destination) == (asked.id, "b")
     assert endpoint.report_migration(CONTEXT, **names, state="failed", reason="x" * 5000) is True
     assert endpoint.report_migration(CONTEXT, **names, state="done") is False
-    assert len(scenario.balancing.status()["default"].waiting["v2"].why) == 1000
+    assert len(scenario.balancing.status("default").waiting["v2"].why) == 1000
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_an_agent_reports_how_far_a_power_action_is(scenario, endpoint):
     [asked] = scenario.power.asked
     names = {"cluster": "default", "action": asked.id}
     assert endpoint.report_power(CONTEXT, **names, state="started") is True
-    found = scenario.balancing.status()["default"]
+    found = scenario.balancing.status("default")
     assert found.power_under_way.id == asked.id
     assert found.power_under_way.begun_at_s is not None
     assert endpoint.report_power(CONTEXT, **names, state="failed", reason="x" * 5000) is True
     assert endpoint.report_power(CONTEXT, **names, state="done") is False
-    waiting = scenario.balancing.status()["default"].power_waiting[asked.host]
+    waiting = scenario.balancing.status("default").power_waiting[asked.host]
     assert len(waiting.why) == 1000

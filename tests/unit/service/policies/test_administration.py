@@ -197,7 +197,7 @@ def test_a_built_in_policy_refuses_every_change(office, policy_id):
         lambda: desk.add_filter(policy_id, ram, ANNA),
         lambda: desk.remove_unit_use(policy_id, UnitKind.FILTER, ram, ANNA),
         lambda: desk.remove(policy_id, ANNA),
-        lambda: desk.put(structs.replace(before.document, name="mine"), ANNA),
+        lambda: desk.put(structs.replace(before.document, name="mine"), ANNA, before, []),
     ):
         with pytest.raises(Invalid, match="locked"):
             change()
@@ -210,9 +210,7 @@ def test_a_lost_update_names_who_was_first(office):
     made = office.made()
     office.desk.update(made.document.id, PolicyFields(description="first"), BERT)
     with pytest.raises(EditConflict, match="bert") as refused:
-        office.desk.update(
-            made.document.id, PolicyFields(description="second"), ANNA, expected_version=1
-        )
+        office.desk.put(structs.replace(made.document, description="second"), ANNA, made, [])
     assert (refused.value.who, refused.value.version) == ("bert", 2)
     assert office.desk.library.policy(made.document.id).document.description == "first"
 
@@ -227,7 +225,7 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(
     before_next(monkeypatch, office.store, "replace", edit)
     if expects_a_version:
         with pytest.raises(EditConflict, match="bert"):
-            office.desk.update(made.document.id, second, ANNA, expected_version=1)
+            office.desk.put(structs.replace(made.document, name="second"), ANNA, made, [])
     else:
         after = office.desk.update(made.document.id, second, ANNA)
         assert (after.document.name, after.document.description) == ("second", "first")
@@ -290,7 +288,7 @@ def test_an_unknown_policy_or_cluster_is_refused(office):
 
 def test_a_detached_cluster_has_the_policy_of_the_options(office):
     office.desk.attachments.attach("east", ANNA, policy="none")
-    attached = office.desk.attachments.detach("east", BERT)
+    attached = office.desk.attachments.attach("east", BERT, policy="nova", parameters={})
     assert office.in_force.in_force("east").id == "nova"
     assert (attached.policy_id, attached.version) == ("nova", 2)
 
@@ -405,7 +403,7 @@ def test_every_change_is_audited_with_before_and_after(office):
     policy_id = made.document.id
     office.desk.update(policy_id, PolicyFields(description="d"), BERT)
     office.desk.attachments.attach("east", ANNA, policy=policy_id)
-    office.desk.attachments.detach("east", ANNA)
+    office.desk.attachments.attach("east", ANNA, policy="nova", parameters={})
     office.desk.remove(policy_id, BERT)
     office.desk.audit_log.refused(BERT, "policy.remove", "b4ed2332", "no right to it")
     found = office.desk.audit_log.entries()

@@ -8,8 +8,8 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.service.simulation.comparison import DryRunSettings
 from scheduler_worker.service.simulation.dry_run import DryRun
-from scheduler_worker.service.simulation.settings import DryRunSettings
 from tests.support.services import World, host, request
 
 WAIT_S = 120.0

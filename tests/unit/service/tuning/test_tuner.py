@@ -313,20 +313,20 @@ def test_policies_set_by_rpc_are_in_force_in_all_workers_until_withdrawn(scenari
     here, there = scenario.tuner.policies, scenario.another().policies
     text = "scope: VM\nrules: {a: {output: memory.balloon, target: 7}}"
     here.set("balloon", text)
-    assert there.texts() == {"balloon": text}
+    assert {each.name: each.text for each in there.current()} == {"balloon": text}
     here.set("more", text)
-    assert there.texts() == {"balloon": text, "more": text}
+    assert {each.name: each.text for each in there.current()} == {"balloon": text, "more": text}
     there.set("more", None)
-    assert here.texts() == {"balloon": text}
-    there.reset()
-    assert here.texts() == scenario.files.texts
+    assert {each.name: each.text for each in here.current()} == {"balloon": text}
+    there.reset({"balloon": there.records.policy_version("balloon")})
+    assert {each.name: each.text for each in here.current()} == scenario.files.texts
 
 
 def test_a_policy_by_rpc_that_does_not_load_is_refused_with_all_issues(scenario):
     broken = BROKEN.replace("rules:", "vars: {x: 1 +}\nrules:")
     with pytest.raises(RequestError, match=r"text: new:2:\d+: E_EXPR_SYNTAX.*; new:6:5: E_SCHEMA"):
         scenario.tuner.policies.set("new", broken)
-    assert "new" not in scenario.tuner.policies.texts()
+    assert "new" not in {each.name: each.text for each in scenario.tuner.policies.current()}
     broken = "".join(f"k{number}: 1\n" for number in range(50))
     with pytest.raises(RequestError, match="new:50:1: E_SCHEMA: k49"):
         scenario.tuner.policies.set("new", broken)
