@@ -165,13 +165,16 @@ class ClusterPolicies:
 
         def attempt() -> bool | None:
             with replica.lock:
-                replica.refresh(self._fleet.store)
+                now_s = replica.refresh(self._fleet.store).now_s
                 seen, versions = now(), dict(replica.versions)
             if not (writing := puts(seen)):
                 return False
             guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in writing]
-            write = Transaction(writing, guards)
-            return self._fleet.store.write(replica.scope, [write]).applied[0] or None
+            write = [Transaction(writing, guards)]
+            written = self._fleet.store.write(replica.scope, write)
+            with replica.lock:
+                replica.apply_written(write, written, now_s)
+            return written.applied[0] or None
 
         retrying: Retrying = Retrying(
             stop=stop_after_attempt(_MAX_ATTEMPTS),
