@@ -426,7 +426,7 @@ _POLICY = "/schedulingpolicies/<policy_id>"
 
 
 def _rule(http: str, path: str, method: str, **arguments: UnitKind) -> Rule:
-    """A route to a method of :class:`OvirtApi`; its arguments beside those of the path."""
+    """A route to a method of :class:`OvirtApi`, with ``arguments`` that the path does not have."""
     return Rule(path, methods=[http], endpoint=method, defaults=arguments)
 
 

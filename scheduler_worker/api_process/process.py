@@ -26,6 +26,7 @@ from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
+from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.reread import RereadFile
@@ -119,11 +120,7 @@ class ApiProcess:
         )
         self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
-        self.monitor = None
-        if worker is None:
-            self.monitor = ApiMonitor(
-                self._needed, failure=self.failure, settings=settings.monitoring
-            )
+        self.monitor = None if worker else self._monitor_of(settings.monitoring)
         self.services = services._replace(
             clusters=self._clusters,
             store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
@@ -156,6 +153,9 @@ class ApiProcess:
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )
+
+    def _monitor_of(self, settings: MonitoringSettings) -> ApiMonitor:
+        return ApiMonitor(self._needed, failure=self.failure, settings=settings)
 
     def _store_problem(self) -> str | None:
         try:
