@@ -310,7 +310,7 @@ def _check_version(
 
 
 def _check_name(connection: Connection, stored: StoredPolicy) -> None:
-    key = rows.name_key(stored.document.name)
+    key = stored.document.name.casefold()
     query = select(policy.c.id).where(policy.c.name_key == key, policy.c.id != stored.document.id)
     if connection.scalar(query) is not None:
         raise NameTaken(stored.document.name)
