@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, DateTime, Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.sql.base import Executable
 
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import seconds
@@ -39,43 +38,32 @@ class ReadOnlyDatabase:
         self._engine = _created(what, parsed, self.is_postgresql, settings)
 
     @contextlib.contextmanager
-    def reading(self) -> "Iterator[Reader]":
+    def reading(self) -> Iterator[Connection]:
         """A transaction in which all reads see the same moment. Raises SourceUnavailable."""
         try:
-            with self._engine.connect() as connection, self._begun(connection):
-                yield Reader(connection, is_postgresql=self.is_postgresql)
+            with (
+                self._engine.connect() as connection,
+                contextlib.nullcontext() if self._is_one_statement else connection.begin(),
+            ):
+                yield connection
         except SQLAlchemyError as error:
             original = getattr(error, "orig", None) or error
             text = " ".join(without_user(str(original)).split()) or type(original).__name__
             raise SourceUnavailable(f"{self._with_account}: {text}") from error
-
-    def _begun(self, connection: Connection) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext() if self._is_one_statement else connection.begin()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._engine.dispose()
 
 
-class Reader:
-    """One transaction."""
-
-    def __init__(self, connection: Connection, *, is_postgresql: bool) -> None:
-        self._connection = connection
-        self.is_postgresql = is_postgresql
-
-    def rows(self, query: Executable, **parameters: Any) -> list[Any]:
-        """All rows of a query."""
-        return list(self._connection.execute(query, parameters).all())
-
-    def now_s(self) -> float:
-        """The database's clock, in seconds since the epoch."""
-        return seconds(self._connection.execute(select(now_of(self.is_postgresql))).scalar_one())
+def now_s(connection: Connection) -> float:
+    """The database's clock, in seconds since the epoch."""
+    return seconds(connection.scalar(select(now_of(connection.dialect.name))))
 
 
-def now_of(is_postgresql: bool) -> ColumnElement[datetime]:
+def now_of(dialect: str) -> ColumnElement[datetime]:
     """The database's clock, as its tables have times."""
-    if is_postgresql:
+    if dialect == "postgresql":
         return func.timezone("utc", func.statement_timestamp(), type_=DateTime())
     return func.utc_timestamp(type_=DateTime())
 

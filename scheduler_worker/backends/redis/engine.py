@@ -280,23 +280,17 @@ class RedisState:
         )
 
     def _pages(self, scope: str) -> Iterator[Change]:
-        cursor, page = self._page(scope, 0)
-        yield from page
-        while cursor:
-            cursor, page = self._page(scope, cursor)
-            yield from page
-
-    def _page(self, scope: str, cursor: int) -> tuple[int, list[Change]]:
         _, records, changed, *_ = self._keys(scope)
-        ask = self._server.command
-        following, pairs = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
-        keys = pairs[::2]
-        versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
-        return int(following), [
-            Change(key.decode(), int(float(version or 0)), value)
-            for key, value, version in zip(keys, pairs[1::2], versions, strict=True)
-            if key  # else it is the marker by which the scripts detect a lost key
-        ]
+        ask, cursor = self._server.command, b"0"
+        while True:
+            cursor, pairs = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
+            keys = pairs[::2]
+            versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
+            for key, value, version in zip(keys, pairs[1::2], versions, strict=True):
+                if key:  # else it is the marker by which the scripts detect a lost key
+                    yield Change(key.decode(), int(float(version or 0)), value)
+            if not int(cursor):
+                return
 
     def _run(
         self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None
