@@ -28,10 +28,7 @@ from scheduler_worker.codec.inventory import (
     decode_instances,
 )
 from scheduler_worker.codec.primitives import plain
-from scheduler_worker.codec.requests import (
-    decode_legacy_request,
-    decode_request_spec,
-)
+from scheduler_worker.codec.requests import decode_legacy_request, decode_request_spec
 from scheduler_worker.codec.typed import redacted
 
 __all__ = [

@@ -57,12 +57,7 @@ class Service(msgspec.Struct, kw_only=True):
 
 # In requests
 
-FLAVOR = ObjectKind(
-    name="Flavor",
-    version="1.2",
-    read=_fields(requests.Flavor),
-    ignored=_STAMPS,
-)
+FLAVOR = ObjectKind(name="Flavor", version="1.2", read=_fields(requests.Flavor), ignored=_STAMPS)
 IMAGE_PROPERTIES = ObjectKind(name="ImageMetaProps", version="1.44")
 IMAGE = ObjectKind(
     name="ImageMeta",

@@ -143,12 +143,7 @@ class _Unwrapping:
         }
 
     def _known(
-        self,
-        value: dict[Any, Any],
-        path: str,
-        kind: ObjectKind,
-        read: Collection[str],
-        depth: int,
+        self, value: dict[Any, Any], path: str, kind: ObjectKind, read: Collection[str], depth: int
     ) -> tuple[dict[str, Any], list[str]]:
         """The fields that are read, and the names of unknown ones."""
         fields, unknown = {}, []

@@ -30,12 +30,11 @@ class ReadOnlyDatabase:
         Raises ConfigError; connects to nothing.
         """
         parsed = _parsed(what, url)
-        self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self.name = parsed.set(query={}, username=None, password=None).render_as_string()
         """The URL without account and options."""
         self._with_account = f"{self.name}{account and f', with the account of {account}'}"
         self._is_one_statement = settings.one_statement
-        self._engine = _created(what, parsed, self.is_postgresql, settings)
+        self._engine = _created(what, parsed, settings)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -81,7 +80,7 @@ def _parsed(what: str, text: str) -> URL:
     return url.set(drivername=f"{dialect}+{DRIVERS[dialect]}")
 
 
-def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSettings) -> Engine:
+def _created(what: str, url: URL, settings: NovaDatabasesSettings) -> Engine:
     with needing_extra("nova", what):
         return create_engine(
             url,
@@ -91,15 +90,15 @@ def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSe
             pool_recycle=settings.recycle_s,
             isolation_level="AUTOCOMMIT" if settings.one_statement else "REPEATABLE READ",
             pool_reset_on_return=None if settings.one_statement else "rollback",
-            connect_args=_arguments(is_postgresql, settings),
+            connect_args=_arguments(url.get_backend_name(), settings),
         )
 
 
-def _arguments(is_postgresql: bool, settings: NovaDatabasesSettings) -> dict[str, Any]:
+def _arguments(dialect: str, settings: NovaDatabasesSettings) -> dict[str, Any]:
     """What the driver gets, so that nothing is written and nothing waits for ever."""
     connect_s = max(1, round(settings.connect_timeout_s))
     statement_s = max(1, round(settings.statement_timeout_s))
-    if is_postgresql:
+    if dialect == "postgresql":
         return {
             "connect_timeout": connect_s,
             "application_name": "scheduler_worker",

@@ -9,12 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, literal, or_, select
 
 from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_of, now_s
-from scheduler_worker.backends.nova.reports import (
-    INSTANCE_COLUMNS,
-    NODE_COLUMNS,
-    Decode,
-    reading,
-)
+from scheduler_worker.backends.nova.reports import INSTANCE_COLUMNS, NODE_COLUMNS, Decode, reading
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import (
     CELL0,

@@ -77,12 +77,7 @@ class PlacementSession:
         self._timeout_s = timeout_s
 
     def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        timeout_s: float | None = None,
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
     ) -> PlacementAnswer:
         """Send one request; every status below 500 but 401 and 403 is an answer.
 
@@ -164,11 +159,7 @@ def open_session(conf: cfg.ConfigOpts, *, connections: int) -> PlacementSession:
         chosen = options.valid_interfaces or options.interface
         interfaces = {} if chosen else {"interface": ["internal", "public"]}  # Nova's default
         adapter = loading.load_adapter_from_conf_options(
-            conf,
-            GROUP,
-            session=session,
-            service_type=options.service_type or GROUP,
-            **interfaces,
+            conf, GROUP, session=session, service_type=options.service_type or GROUP, **interfaces
         )
     except (keystone_errors.ClientException, cfg.Error, TypeError, ValueError, OSError) as error:
         raise ConfigError(f"[{GROUP}]: {error}") from None

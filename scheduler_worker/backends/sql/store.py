@@ -294,11 +294,7 @@ def _insert_all(connection: Connection, table: Any, values: Sequence[dict[str, A
 
 
 def _check_version(
-    connection: Connection,
-    policy_id: str,
-    expected: int | None,
-    *,
-    is_locking: bool = False,
+    connection: Connection, policy_id: str, expected: int | None, *, is_locking: bool = False
 ) -> str:
     """The name of the policy, if it is stored in this version (None: in any)."""
     query = select(policy.c.name, policy.c.version).where(policy.c.id == policy_id)
