@@ -24,8 +24,8 @@ from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, RequestError, SchedulerWorkerError
 from scheduler_worker.factories import open_bus, open_state
-from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
-from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
+from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
+from scheduler_worker.monitoring import Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.operations import OPERATIONS
@@ -477,7 +477,7 @@ class Worker:
             tuning_alarms=len(self.tuner.policies.alarms),
             hosts=self.balancer.hosts(),
             feed={
-                part.name: FeedLoad(lag_s, not part.problem, part.hosts)
+                part.name: PartReport(lag_s=lag_s, is_up=not part.problem, hosts=part.hosts)
                 for part, lag_s in (self.feeder.parts() if self.feeder else ())
             },
         )

@@ -50,21 +50,14 @@ class _HeldBack(NamedTuple):
 class MemoryState:
     """The :class:`~scheduler_worker.ports.State` of one process; safe for its threads.
 
-    ``offer_s`` is accepted because the other engine has it, and is not used: a waiter is a thread,
-    which does not die in the queue. The last ``max_changes`` tombstones of a scope are kept; a
-    caller that has missed older ones gets everything.
+    The last ``max_changes`` tombstones of a scope are kept; a caller that has missed older ones
+    gets everything. The lock needs no timeout for an offer, as in Redis: a waiter is a thread,
+    which does not die in the queue.
     """
 
     characteristics = EngineGuarantees(spans_processes=False, survives_restart=False)
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        hold_timeout_s: float,
-        offer_s: float = 0.5,
-        max_changes: int = 50_000,
-    ) -> None:
+    def __init__(self, clock: Clock, *, hold_timeout_s: float, max_changes: int = 50_000) -> None:
         self._clock = clock
         self._hold_timeout_s = hold_timeout_s
         self._max_changes = max_changes

@@ -16,7 +16,6 @@ from scheduler_worker.codec.arguments import (
     decode_as,
     decode_host_names,
     decode_instance_uuids,
-    decode_limit,
     decode_name,
     decode_names,
     decode_priority,
@@ -29,11 +28,7 @@ from scheduler_worker.codec.inventory import (
     decode_instances,
 )
 from scheduler_worker.codec.primitives import plain
-from scheduler_worker.codec.requests import (
-    decode_legacy_request,
-    decode_request_spec,
-    request_spec_primitive,
-)
+from scheduler_worker.codec.requests import decode_legacy_request, decode_request_spec
 from scheduler_worker.codec.typed import redacted
 
 __all__ = [
@@ -45,7 +40,6 @@ __all__ = [
     "decode_instance_uuids",
     "decode_instances",
     "decode_legacy_request",
-    "decode_limit",
     "decode_name",
     "decode_names",
     "decode_remaining",
@@ -58,5 +52,4 @@ __all__ = [
     "encode_selections",
     "plain",
     "redacted",
-    "request_spec_primitive",
 ]

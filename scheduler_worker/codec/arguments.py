@@ -12,7 +12,6 @@ from scheduler_worker.model.requests import MAX_INSTANCES
 from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
 
 T = TypeVar("T")
-Default = TypeVar("Default", int, None)
 
 MAX_NAMES = 100_000
 """The longest list of names."""
@@ -20,7 +19,6 @@ MAX_PATIENCE_S = 86_400.0
 
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
-_Limit = Annotated[int, Meta(ge=1, le=MAX_NAMES)]
 _Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 _Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
 
@@ -45,14 +43,6 @@ def decode_names(value: Any, path: str) -> tuple[str, ...]:
     """A list of names; null is an empty one."""
     names: tuple[str, ...] = typed(() if value is None else value, _Names, path)
     return names
-
-
-def decode_limit(value: Any, *, default: Default) -> int | Default:
-    """The maximum number of rows, 1 or more."""
-    if value is None:
-        return default
-    limit: int = typed(value, _Limit, "limit")
-    return limit
 
 
 def decode_remaining(value: Any, path: str = "deadline_s") -> float | None:

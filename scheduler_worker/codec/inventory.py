@@ -16,8 +16,7 @@ from scheduler_worker.codec.providers import reshape_providers
 from scheduler_worker.codec.typed import typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostReport, Text, seconds
-from scheduler_worker.model.sizes import Size
+from scheduler_worker.model.host_records import HostReport, seconds
 
 MAX_HOSTS = 100_000
 """Host reports in one message."""
@@ -51,23 +50,6 @@ def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
 # Instances
 
 
-class _Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The facts of an instance that are stored."""
-
-    uuid: Text
-    host: str | None = None
-    node: str | None = None
-    instance_type_id: int | None = None
-    project_id: str | None = None
-    vm_state: str | None = None
-    task_state: str | None = None
-    system_metadata: dict[str, str | None] = {}
-    memory_mb: Size | None = None
-    vcpus: Size | None = None
-    root_gb: Size | None = None
-    ephemeral_gb: Size | None = None
-
-
 _SIZES = ("memory_mb", "vcpus", "root_gb", "ephemeral_gb")
 
 
@@ -95,7 +77,7 @@ def _instance(value: Any, path: str) -> Plain:
             for key, text in value["system_metadata"].items()
             if str(key).startswith("image_")
         }
-    facts: Plain = msgspec.to_builtins(typed(value, _Instance, path))
+    facts: Plain = msgspec.to_builtins(typed(value, kinds.Instance, path))
     return facts
 
 
@@ -148,16 +130,6 @@ def _moment(value: Any, path: str) -> float:
     raise wrong(path, "a time, such as 2026-01-02T03:04:05Z or seconds since 1970", value)
 
 
-class _Service(msgspec.Struct, kw_only=True):
-    disabled: bool | None = None
-    disabled_reason: str | None = None
-    forced_down: bool | None = None
-    up: bool | None = None
-    last_seen_up: float | None = None
-    created_at: float | None = None
-    updated_at: float | None = None
-
-
 def _service(value: Any, path: str) -> Plain:
     if not isinstance(value, dict):
         raise wrong(path, "an object", value)
@@ -166,7 +138,7 @@ def _service(value: Any, path: str) -> Plain:
             value[name] = _moment(value[name], f"{path}.{name}")
     return {
         name: fact
-        for name, fact in msgspec.structs.asdict(typed(value, _Service, path)).items()
+        for name, fact in msgspec.structs.asdict(typed(value, kinds.Service, path)).items()
         if fact is not None
     }
 

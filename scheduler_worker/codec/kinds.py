@@ -10,7 +10,8 @@ from scheduler_worker.codec.primitives import ObjectKind
 from scheduler_worker.model import requests
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Selection
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_records import HostReport, Text
+from scheduler_worker.model.sizes import Size
 
 _STAMPS = frozenset({"created_at", "updated_at", "deleted_at", "deleted"})
 _OF_COMPUTE_NODE = frozenset(
@@ -25,29 +26,50 @@ def _fields(struct: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(struct.__struct_encode_fields__)
 
 
+class Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The facts of an instance that are stored."""
+
+    uuid: Text
+    host: str | None = None
+    node: str | None = None
+    instance_type_id: int | None = None
+    project_id: str | None = None
+    vm_state: str | None = None
+    task_state: str | None = None
+    system_metadata: dict[str, str | None] = {}
+    memory_mb: Size | None = None
+    vcpus: Size | None = None
+    root_gb: Size | None = None
+    ephemeral_gb: Size | None = None
+
+
+class Service(msgspec.Struct, kw_only=True):
+    """The facts of a service that are read."""
+
+    disabled: bool | None = None
+    disabled_reason: str | None = None
+    forced_down: bool | None = None
+    up: bool | None = None
+    last_seen_up: float | None = None
+    created_at: float | None = None
+    updated_at: float | None = None
+
+
 # In requests
 
-FLAVOR = ObjectKind(
-    name="Flavor",
-    version="1.2",
-    read=_fields(requests.Flavor),
-    ignored=_STAMPS,
-    never_null=frozenset({"id", "flavorid"}),
-)
+FLAVOR = ObjectKind(name="Flavor", version="1.2", read=_fields(requests.Flavor), ignored=_STAMPS)
 IMAGE_PROPERTIES = ObjectKind(name="ImageMetaProps", version="1.44")
 IMAGE = ObjectKind(
     name="ImageMeta",
     version="1.8",
     read=_fields(requests.ImageMeta),
     parts={"properties": IMAGE_PROPERTIES},
-    never_null=_fields(requests.ImageMeta) - _STAMPS,
 )
 INSTANCE_GROUP = ObjectKind(
     name="InstanceGroup",
     version="1.11",
     read=_fields(requests.InstanceGroup) | {"policies", "rules"},
     ignored=_STAMPS,
-    never_null=frozenset({"id", "uuid"}),
 )
 NUMA_CELL = ObjectKind(
     name="InstanceNUMACell",
@@ -78,7 +100,6 @@ DESTINATION = ObjectKind(
     version="1.4",
     read=_fields(requests.Destination),
     parts={"cell": CELL_MAPPING},
-    never_null=frozenset({"host"}),
 )
 RETRIED_HOST = ObjectKind(
     name="ComputeNode",
@@ -92,7 +113,6 @@ RETRIES = ObjectKind(
     version="1.1",
     read=_fields(requests.SchedulerRetries),
     parts={"hosts": RETRIED_HOST},
-    lists=frozenset({"hosts"}),
 )
 REQUEST_GROUP = ObjectKind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
 REQUEST_LEVEL_PARAMS = ObjectKind(
@@ -122,10 +142,6 @@ REQUEST_SPEC = ObjectKind(
         "retry": RETRIES,
         "security_groups": SECURITY_GROUP,
     },
-    lists=frozenset({"requested_networks", "security_groups"}),
-    never_null=frozenset(
-        {"id", "instance_uuid", "is_bfv", "network_metadata", "request_level_params"}
-    ),
 )
 
 LEGACY_REQUEST = ObjectKind(
@@ -165,18 +181,11 @@ AGGREGATE = ObjectKind(
     read=_fields(Aggregate) | {"created_at"},
     ignored=_STAMPS,
 )
-INSTANCE_FIELDS = frozenset(
-    {
-        *("uuid", "host", "node", "instance_type_id", "flavor", "project_id"),
-        *("vm_state", "task_state", "system_metadata"),
-        *("memory_mb", "vcpus", "root_gb", "ephemeral_gb"),
-    }
-)
 INSTANCE = ObjectKind(
     name="Instance",
     version="2.8",
     list_version="2.6",
-    read=INSTANCE_FIELDS,
+    read=_fields(Instance) | {"flavor"},
     ignored=_STAMPS
     | {
         *("access_ip_v4", "access_ip_v6", "architecture", "auto_disk_config", "availability_zone"),
@@ -196,12 +205,7 @@ INSTANCE = ObjectKind(
 SERVICE = ObjectKind(
     name="Service",
     version="1.22",
-    read=frozenset(
-        {
-            *("disabled", "disabled_reason", "forced_down", "up"),
-            *("last_seen_up", "created_at", "updated_at"),
-        }
-    ),
+    read=_fields(Service),
     ignored=frozenset(
         {
             *("availability_zone", "binary", "compute_node", "deleted", "deleted_at", "host"),

@@ -51,8 +51,6 @@ class ObjectKind(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that are known and not needed here."""
     parts: "Mapping[str, ObjectKind]" = {}
     """The kind of object in a field, or in the list in it."""
-    lists: Collection[str] = frozenset()
-    """Fields with a list object rather than a plain list."""
     never_null: Collection[str] = frozenset()
     """Fields that Nova leaves out when they have no value; it refuses null."""
     keeps_null: Collection[str] = frozenset()
@@ -145,12 +143,7 @@ class _Unwrapping:
         }
 
     def _known(
-        self,
-        value: dict[Any, Any],
-        path: str,
-        kind: ObjectKind,
-        read: Collection[str],
-        depth: int,
+        self, value: dict[Any, Any], path: str, kind: ObjectKind, read: Collection[str], depth: int
     ) -> tuple[dict[str, Any], list[str]]:
         """The fields that are read, and the names of unknown ones."""
         fields, unknown = {}, []
@@ -248,30 +241,14 @@ def wrapped(value: Any, kind: ObjectKind) -> Any:
     if not isinstance(value, dict):
         return value
     data = {
-        key: _wrapped_part(item, key, kind)
+        key: wrapped(item, kind.parts[key]) if key in kind.parts else item
         for key, item in value.items()
         if item is not None or key not in kind.never_null
     }
-    return _primitive(kind.name, kind.version, data)
-
-
-def _wrapped_part(value: Any, key: str, kind: ObjectKind) -> Any:
-    part = kind.parts.get(key)
-    if part is None or not part.name:
-        return value
-    if not isinstance(value, (list, tuple)):
-        return wrapped(value, part)
-    elements = [wrapped(element, part) for element in value]
-    if key not in kind.lists:
-        return elements
-    return _primitive(part.list_name, part.list_version, {"objects": elements})
-
-
-def _primitive(name: str, version: str, data: dict[str, Any]) -> dict[str, Any]:
     return {
-        NAME: name,
+        NAME: kind.name,
         NAMESPACE: "nova",
-        VERSION: version,
+        VERSION: kind.version,
         DATA: data,
         CHANGES: list(data),
     }

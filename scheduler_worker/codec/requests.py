@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler_worker.codec import kinds
-from scheduler_worker.codec.primitives import plain, wrapped
+from scheduler_worker.codec.primitives import plain
 from scheduler_worker.codec.typed import redacted, typed, wrong
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.requests import RequestSpec, every_field, under_present_names
+from scheduler_worker.model.requests import RequestSpec, under_present_names
 from scheduler_worker.scheduling.numa.constraints import with_topology
 
 Plain = dict[str, Any]
@@ -205,14 +205,3 @@ _RESHAPED = {
     "requested_destination": _reshape_destination,
     "retry": _reshape_retry,
 }
-
-
-def request_spec_primitive(spec: RequestSpec | Mapping[str, Any]) -> Plain:
-    """A request as the ``RequestSpec`` primitive that Nova's services send.
-
-    Raises RequestError: the dict is no request.
-    """
-    if not isinstance(spec, RequestSpec):
-        spec = decode_request_spec(dict(spec))
-    primitive: Plain = wrapped(every_field(spec), kinds.REQUEST_SPEC)
-    return primitive

@@ -19,24 +19,16 @@ T = TypeVar("T")
 _MAX_PATH = 200
 _MAX_REDACTED_DEPTH = 32
 
-_NAMES = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "text",
-    "bool": "a boolean",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "int": ("an integer", (int,)),
+    "float": ("a number", (int, float)),
+    "str": ("text", (str,)),
+    "bool": ("a boolean", (bool,)),
+    "null": ("null", (type(None),)),
+    "array": ("a list", (list, tuple)),
+    "object": ("an object", (dict,)),
 }
-_CLASSES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "bool": (bool,),
-    "null": (type(None),),
-    "array": (list, tuple),
-    "object": (dict,),
-}
+"""msgspec's names of types, as errors name them, and Python's classes of them."""
 
 _AT_KEY = re.compile(r" - at `key` in `(.*)`$")
 _AT = re.compile(r" - at `(.*)`$")
@@ -152,7 +144,7 @@ def _candidates(value: Any, steps: Sequence[Step], walked: list[Step]) -> Iterat
 
 def _fits(value: Any, kinds: Sequence[str], bound: str) -> bool:
     """Whether a value is of an expected class; where a bound was violated, none fits."""
-    classes = tuple(python_type for kind in kinds for python_type in _CLASSES.get(kind, ()))
+    classes = tuple(each for kind in kinds if kind in _KINDS for each in _KINDS[kind][1])
     if isinstance(value, bool) and bool not in classes:
         return False
     return isinstance(value, classes) and not bound
@@ -160,4 +152,4 @@ def _fits(value: Any, kinds: Sequence[str], bound: str) -> bool:
 
 def _described(kinds: Sequence[str], bound: str) -> str:
     """``an integer or null``, ``an integer >= 0``, ``text of length <= 255``."""
-    return " or ".join(_NAMES.get(kind, kind) for kind in kinds) + bound
+    return " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound

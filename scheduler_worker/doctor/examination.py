@@ -217,13 +217,12 @@ def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[F
 
 def _placement(conf: Configuration, nodes: dict[str, str] | None) -> Iterator[Finding]:
     session = factories.open_placement_session(conf, connections=1)
-    # They need the extra that the session needs, of which it says more where it is missing.
-    from scheduler_worker.backends.placement import inspection as placement_inspection
+    # It needs the extra that the session needs, of which that says more where it is missing.
     from scheduler_worker.backends.placement.reading import PlacementReader
 
     reader = PlacementReader(session, concurrency=1)
     try:
-        oldest, newest = placement_inspection.versions(session)
+        oldest, newest = session.versions()
         yield ok(_PLACEMENT, f"it speaks versions {oldest} to {newest}")
         if nodes is not None:
             yield from rules.providers(_PLACEMENT, nodes, reader.listed())

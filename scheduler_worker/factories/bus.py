@@ -19,7 +19,7 @@ from scheduler_worker.service.state.replica import Fleet
 
 if TYPE_CHECKING:
     from scheduler_worker.backends.nova.compute_api import ComputeApi
-    from scheduler_worker.monitoring import Traces
+    from scheduler_worker.monitoring.tracing import Tracing
 
 _EXPORT_S = 10.0
 """For how long a batch of traces is tried to be sent."""
@@ -64,7 +64,7 @@ def build_balancer(
     )
 
 
-def open_tracing(settings: Settings) -> "Callable[[Callable[[str, int], None]], Traces] | None":
+def open_tracing(settings: Settings) -> "Callable[[Callable[[str, int], None]], Tracing] | None":
     """What makes the traces of requests, given what counts them; None: there are none.
 
     Raises ConfigError where OpenTelemetry is not installed.

@@ -58,8 +58,10 @@ def open_asking(
     if providers is None:
         return None
     session = open_placement_session(conf, connections=settings.asking.workers)
-    from scheduler_worker.backends.placement.candidates import AllocationCandidatesSource
-    from scheduler_worker.backends.placement.claiming import PlacementAllocations
+    from scheduler_worker.backends.placement.claiming import (
+        AllocationCandidatesSource,
+        PlacementAllocations,
+    )
 
     return CandidatesPorts(
         AllocationCandidatesSource(session),

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 def open_policy_schema(settings: PolicyStoreSettings) -> "PolicySchema":
     """The tables of the policies' system of record, in whatever version. Raises ConfigError."""
+    from scheduler_worker.backends.sql.database import Database
     from scheduler_worker.backends.sql.migrate import PolicySchema
 
-    return PolicySchema(settings)
+    return PolicySchema(Database(settings))
 
 
 def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
@@ -42,14 +43,15 @@ def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
         PolicyStoreUnavailable: the database cannot be reached.
     """
     # SQL's libraries are loaded by programs that use them, not by every worker.
-    from scheduler_worker.backends.sql import migrate
+    from scheduler_worker.backends.sql.migrate import PolicySchema
     from scheduler_worker.backends.sql.store import SqlPolicyStore
 
     store = SqlPolicyStore(settings)
+    schema = PolicySchema(store.database)
     try:
-        if migrate.makes_itself(store.database):
-            migrate.upgrade(store.database)
-        migrate.check(store.database)
+        if schema.makes_itself():
+            schema.upgrade()
+        schema.check()
     except BaseException:
         store.close()
         raise
@@ -61,15 +63,14 @@ def check_policy_store(settings: PolicyStoreSettings) -> str | None:
 
     Raises as it does.
     """
-    from scheduler_worker.backends.sql import migrate
-    from scheduler_worker.backends.sql.database import Database, file_to_make
+    from scheduler_worker.backends.sql.database import file_to_make
 
     if (path := file_to_make(settings)) is not None:
         return f"file {path}" if path.parent.exists() else f"directory {path.parent}"
-    with contextlib.closing(Database(settings)) as database:
-        if migrate.makes_itself(database):
-            return f"table in {database.name}"
-        migrate.check(database)
+    with contextlib.closing(open_policy_schema(settings)) as schema:
+        if schema.makes_itself():
+            return f"table in {schema.name}"
+        schema.check()
     return None
 
 

@@ -30,9 +30,7 @@ def open_state(settings: StateSettings, clock: Clock) -> State:
     """Open the engine that ``[state] url`` names. Raises ConfigError where there is none."""
     scheme = settings.url.partition(":")[0]
     if scheme == "memory":
-        return MemoryState(
-            clock, hold_timeout_s=settings.hold_timeout_s, offer_s=settings.offer_timeout_s
-        )
+        return MemoryState(clock, hold_timeout_s=settings.hold_timeout_s)
     if scheme in _REDIS:
         return RedisState(
             settings.url,

@@ -6,11 +6,13 @@ stops it; ``cli`` asks it for dumps. ``api_process`` does the same with an
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+from oslo_config import cfg
 
 from scheduler_worker.events import TRACES
 from scheduler_worker.monitoring import dump
-from scheduler_worker.monitoring.health import FeedLoad, Health, Load, Readiness
+from scheduler_worker.monitoring.health import Health, Load, Readiness
 from scheduler_worker.monitoring.journal import Journal
 from scheduler_worker.monitoring.logs import protect
 from scheduler_worker.monitoring.pages import MonitoringPages
@@ -18,19 +20,13 @@ from scheduler_worker.monitoring.recent import Recent
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.observer import Outcome
 
-__all__ = ["FeedLoad", "Health", "Load", "Monitor", "protect", "stalled"]
+if TYPE_CHECKING:
+    from scheduler_worker.monitoring.tracing import Tracing
+
+__all__ = ["Health", "Load", "Monitor", "protect", "stalled"]
 
 
-class Traces(Protocol):
-    """What traces requests: :class:`~scheduler_worker.monitoring.tracing.Tracing`."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def record(self, outcome: Outcome) -> None: ...
-    def answered(self, request_id: str) -> None: ...
-
-
-class Monitor(Recent):
+class Monitor(Recent, MonitoringPages):
     """The worker's observer, and its HTTP server for metrics and health.
 
     Calls ``health`` only after :meth:`start`. With port 0 there is no HTTP server.
@@ -40,27 +36,16 @@ class Monitor(Recent):
         self,
         health: Health,
         settings: MonitoringSettings | None = None,
-        open_tracing: Callable[[Callable[[str, int], None]], Traces] | None = None,
+        open_tracing: "Callable[[Callable[[str, int], None]], Tracing] | None" = None,
     ) -> None:
         """``open_tracing`` makes what traces requests, which is told how to count them."""
+        settings = settings or MonitoringSettings()
         super().__init__(health.load)
+        MonitoringPages.__init__(self, settings.address, settings.port)
         self._tracing = open_tracing(self._traced) if open_tracing else None
         self._health = health
-        settings = settings or MonitoringSettings()
         self._readiness = Readiness(health.missing)
-        self._pages = MonitoringPages(
-            settings.address,
-            settings.port,
-            exposition=self.exposition,
-            is_alive=health.is_alive,
-            missing=self.missing,
-        )
         self._journal = Journal()
-
-    @property
-    def port(self) -> int:
-        """The port of the HTTP server; 0 while it does not listen."""
-        return self._pages.port
 
     def start(self) -> None:
         """Start the journal, and serve ``/metrics``, ``/livez``, ``/readyz`` if a port is
@@ -68,7 +53,7 @@ class Monitor(Recent):
 
         Raises ConfigError where the address and port cannot be bound.
         """
-        self._pages.start()
+        super().start()
         self._journal.start()
         if self._tracing is not None:
             self._tracing.start()
@@ -78,7 +63,7 @@ class Monitor(Recent):
         if self._tracing is not None:
             self._tracing.stop()
         self._journal.stop()
-        self._pages.stop()
+        super().stop()
 
     def decided(self, outcome: Outcome) -> None:
         super().decided(outcome)
@@ -93,6 +78,9 @@ class Monitor(Recent):
         if self._tracing is not None:
             self._tracing.answered(request_id)
 
+    def is_alive(self) -> str | None:
+        return self._health.is_alive()
+
     def missing(self) -> list[str]:
         """What keeps the worker from serving; returns within two seconds, at most a second old."""
         return self._readiness.missing()
@@ -101,7 +89,7 @@ class Monitor(Recent):
         """The last result of :meth:`missing`, without waiting for a new one."""
         return self._readiness.last()
 
-    def dump(self, options: dump.LoggedOptions, directory: str | None = None) -> None:
+    def dump(self, options: cfg.ConfigOpts, directory: str | None = None) -> None:
         """Write the process's state into the log, and into a file in the directory."""
         dump.write(dump.lines(self._health.describe, options), directory)
 

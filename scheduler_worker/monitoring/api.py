@@ -3,7 +3,7 @@
 ``docs/monitoring.md`` explains each metric. A worker inside the process has the worker's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -15,7 +15,7 @@ from scheduler_worker.monitoring.pages import MonitoringPages
 from scheduler_worker.monitoring.settings import MonitoringSettings
 
 
-class ApiMonitor(Series):
+class ApiMonitor(Series, MonitoringPages):
     """The observer of an API process, and its HTTP server for metrics and health."""
 
     def __init__(
@@ -29,27 +29,11 @@ class ApiMonitor(Series):
         self._failure = failure
         self._problems = dependencies.problems
         super().__init__(OF_API)
+        MonitoringPages.__init__(self, settings.address, settings.api_port)
         self._registry.register(_Dependencies(dependencies))
-        self._pages = MonitoringPages(
-            settings.address,
-            settings.api_port,
-            exposition=self.exposition,
-            is_alive=failure,
-            missing=self.missing,
-        )
 
-    @property
-    def port(self) -> int:
-        """The port of the HTTP server; 0 while it does not listen."""
-        return self._pages.port
-
-    def start(self) -> None:
-        """Serve the pages. Raises ConfigError where the address and port cannot be bound."""
-        self._pages.start()
-
-    def stop(self) -> None:
-        """Close the port. Idempotent."""
-        self._pages.stop()
+    def is_alive(self) -> str | None:
+        return self._failure()
 
     def missing(self) -> list[str]:
         """What keeps the API from serving; asks what it depends on, all at a time."""
@@ -64,12 +48,6 @@ class _Dependencies(Collector):
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
 
-    def describe(self) -> Iterable[Metric]:
-        return [self._gauge({})]
-
     def collect(self) -> Iterable[Metric]:
-        return [self._gauge(self._dependencies.problems())]
-
-    def _gauge(self, problems: Mapping[str, list[str]]) -> Metric:
-        names = self._dependencies.names
-        return gauge_of(API_DEPENDENCY, [((name,), not problems.get(name)) for name in names])
+        problems = self._dependencies.problems()
+        yield gauge_of(API_DEPENDENCY, [((name,), not why) for name, why in problems.items()])

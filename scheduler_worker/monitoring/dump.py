@@ -15,7 +15,9 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from oslo_config import cfg
 
 from scheduler_worker import __version__
 from scheduler_worker.monitoring.health import call_in_thread
@@ -27,13 +29,7 @@ _TIMEOUT_S = 2.0
 _LIBRARIES = ("oslo.config", "oslo.log", "oslo.messaging", "kombu", "amqp", "redis", "numpy")
 
 
-class LoggedOptions(Protocol):
-    """The part of an oslo.config ``ConfigOpts`` that a dump needs."""
-
-    def log_opt_values(self, logger: Any, lvl: int) -> None: ...
-
-
-def lines(describe: Callable[[], Mapping[str, Any]], options: LoggedOptions) -> Iterator[str]:
+def lines(describe: Callable[[], Mapping[str, Any]], options: cfg.ConfigOpts) -> Iterator[str]:
     """The lines of the dump; the section that may hang is the last."""
     for title, section in (
         ("Versions", versions),
@@ -91,7 +87,7 @@ def stacks() -> Iterator[str]:
             yield f"{entry.filename}:{entry.lineno} {entry.name}: {entry.line}"
 
 
-def settings(options: LoggedOptions) -> list[str]:
+def settings(options: cfg.ConfigOpts) -> list[str]:
     """All options; secret ones are masked."""
     texts: list[str] = []
 

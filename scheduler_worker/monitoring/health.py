@@ -9,18 +9,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from scheduler_worker.model.host_records import HostCounts
+from scheduler_worker.model.worker_reports import PartReport
 from scheduler_worker.redaction import redacted
 
 T = TypeVar("T")
-
-
-class FeedLoad(msgspec.Struct, frozen=True):
-    """A part of a source of hosts, such as a cell."""
-
-    lag_s: float | None
-    """For how long not all of it has been known; None: it never was."""
-    is_up: bool
-    hosts: int
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +34,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """The number of reservations of each cluster, as this process knows them."""
     tuning_alarms: int = 0
     """Problems with tuning policies because of which older ones stay in force."""
-    feed: Mapping[str, FeedLoad] = {}
+    feed: Mapping[str, PartReport] = {}
     """Each part of a source of hosts."""
     hosts: Mapping[str, HostCounts] | None = None
     """Of the clusters that this process balances; None: it has counted none yet."""
@@ -145,11 +137,6 @@ class Dependencies:
         self._answers = {
             name: Readiness(_listed(probe), asked=f"the {name}") for name, probe in probes.items()
         }
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What there is."""
-        return tuple(self._answers)
 
     def problems(self) -> dict[str, list[str]]:
         """Why each cannot be used, if so; asks all at a time, and waits two seconds at most."""

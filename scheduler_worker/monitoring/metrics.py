@@ -124,9 +124,6 @@ class _AtScrape(Collector):
         self._load = load
         self._is_connected = is_connected
 
-    def describe(self) -> Iterable[Metric]:
-        return _gauges(Load(), is_connected=False)
-
     def collect(self) -> Iterable[Metric]:
         try:
             load = self._load()

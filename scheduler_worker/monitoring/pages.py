@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,29 +28,26 @@ class _Page(NamedTuple):
 _ONLY_GET = _Page(b"Only GET and HEAD are served\n", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-class MonitoringPages:
+class MonitoringPages(ABC):
     """Serves the pages from ``start`` until ``stop``, where there is a port for them."""
 
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        *,
-        exposition: Callable[[str], tuple[str, bytes]],
-        is_alive: Callable[[], str | None],
-        missing: Callable[[], list[str]],
-    ) -> None:
-        """``port`` 0: there is no HTTP server.
-
-        ``exposition`` makes content type and text of the metrics for an ``Accept`` header,
-        ``is_alive`` says why the process hangs, ``missing`` what keeps it from serving.
-        """
+    def __init__(self, address: str, port: int) -> None:
+        """``port`` 0: there is no HTTP server."""
         self._address = address
         self._port = port
-        self._exposition = exposition
-        self._is_alive = is_alive
-        self._missing = missing
         self._http: HttpServer | None = None
+
+    @abstractmethod
+    def exposition(self, accept: str) -> tuple[str, bytes]:
+        """Content type and text of the metrics for an ``Accept`` header."""
+
+    @abstractmethod
+    def is_alive(self) -> str | None:
+        """Why the process hangs."""
+
+    @abstractmethod
+    def missing(self) -> list[str]:
+        """What keeps the process from serving."""
 
     @property
     def port(self) -> int:
@@ -91,7 +89,7 @@ class MonitoringPages:
         return [] if method == "HEAD" else [page.body]
 
     def _page(self, environ: dict[str, Any]) -> _Page:
-        pages = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
+        pages = {"/metrics": self._exposed, "/livez": self._livez, "/readyz": self._readyz}
         make = pages.get(environ["PATH_INFO"])
         if make is None:
             text = f"No such page; there are {', '.join(pages)}\n"
@@ -103,16 +101,16 @@ class MonitoringPages:
             text = "The page cannot be made; the log has the reason\n"
             return _Page(text.encode(), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _metrics(self, accept: str) -> _Page:
-        content_type, text = self._exposition(accept)
+    def _exposed(self, accept: str) -> _Page:
+        content_type, text = self.exposition(accept)
         return _Page(text, content_type=content_type)
 
     def _livez(self, accept: str) -> _Page:
-        problem = self._is_alive()
+        problem = self.is_alive()
         return _state("alive", [problem] if problem else [], accept)
 
     def _readyz(self, accept: str) -> _Page:
-        return _state("ready", self._missing(), accept)
+        return _state("ready", self.missing(), accept)
 
 
 def _state(what: str, missing: list[str], accept: str) -> _Page:

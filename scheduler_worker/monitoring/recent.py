@@ -9,15 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from scheduler_worker.events import (
-    BUS_LOST,
-    LOCK_HOLD,
-    LOCK_WAIT,
-    REQUESTS,
-    Count,
-    Duration,
-    Event,
-)
+from scheduler_worker.events import BUS_LOST, LOCK_HOLD, LOCK_WAIT, REQUESTS, Count, Duration, Event
 from scheduler_worker.model.worker_reports import Lately, LockTimes, Spread, bucket_of
 from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.metrics import Metrics

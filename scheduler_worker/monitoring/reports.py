@@ -10,7 +10,6 @@ from scheduler_worker.model.worker_reports import (
     Holds,
     Lately,
     LockTimes,
-    PartReport,
     WorkerReport,
 )
 from scheduler_worker.monitoring.health import Load
@@ -56,10 +55,7 @@ def report_of(
         clusters=_busiest(
             [_cluster(name, cluster, lock_times) for name, cluster in status["clusters"].items()]
         ),
-        feed={
-            name: PartReport(lag_s=part.lag_s, is_up=part.is_up, hosts=part.hosts)
-            for name, part in sorted(load.feed.items())[:_MAX_PARTS]
-        },
+        feed=dict(sorted(load.feed.items())[:_MAX_PARTS]),
         hosts=None if load.hosts is None else load.most_down(MAX_CLUSTERS),
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
     )

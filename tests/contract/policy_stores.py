@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import delete
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.backends.sql import migrate
 from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.backends.sql.migrate import PolicySchema
 from scheduler_worker.backends.sql.schema import metadata
 from scheduler_worker.backends.sql.store import SqlPolicyStore
 
@@ -47,7 +47,7 @@ class Databases:
             self._urls[kind] = new_database(self._request, kind, self._folder)
         database = Database(settings(self._urls[kind]))
         if is_new:
-            migrate.upgrade(database)
+            PolicySchema(database).upgrade()
         with database.writing() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(delete(table))

@@ -8,7 +8,7 @@ import redis
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.backends.sql import migrate
+from scheduler_worker.backends.sql.migrate import PolicySchema
 from scheduler_worker.service.policies.reconciler import Reconciler
 from tests.support.office import ANNA, Office
 from tests.support.patience import NEVER_S
@@ -40,7 +40,7 @@ def edit_for_ever(sql_url: str, redis_url: str) -> None:
 def test_after_a_kill_sql_and_the_shared_state_agree(redis_url, tmp_path):
     sql_url = f"sqlite:///{tmp_path / 'policies.sqlite'}"
     with opened(sql_url) as store:
-        migrate.upgrade(store.database)
+        PolicySchema(store.database).upgrade()
         state = connected(redis_url)
         office = Office(store, state)
         for name in ("one", "two"):

@@ -12,8 +12,8 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from scheduler_worker.backends.sql import database as sql_database
-from scheduler_worker.backends.sql import migrate
 from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.backends.sql.migrate import BASE, PolicySchema, newest
 from scheduler_worker.backends.sql.rows import audit_row
 from scheduler_worker.backends.sql.schema import (
     metadata,
@@ -160,46 +160,46 @@ def empty(request, tmp_path) -> Any:
 
 
 def test_migrations_make_the_tables_that_the_code_knows(empty):
-    migrate.upgrade(empty)
-    assert migrate.current(empty) == migrate.newest()
+    PolicySchema(empty).upgrade()
+    assert PolicySchema(empty).current() == newest()
     with empty.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    migrate.check(empty)
+    PolicySchema(empty).check()
 
 
 def test_migrations_go_down_and_up_with_data(empty):
-    migrate.upgrade(empty)
+    PolicySchema(empty).upgrade()
     url = empty._url.render_as_string(hide_password=False)
     with opened(url) as store:
         fill(store)
         before = (store.policies(), store.attachments(), store.units())
-        migrate.downgrade(empty, "0001")
-        assert migrate.current(empty) == "0001"
+        PolicySchema(empty).downgrade("0001")
+        assert PolicySchema(empty).current() == "0001"
         assert (store.policies(), store.attachments(), store.units()) == before
         with pytest.raises(ConfigError, match=r"has schema version 0001.*db upgrade"):
-            migrate.check(empty)
-        migrate.upgrade(empty)
+            PolicySchema(empty).check()
+        PolicySchema(empty).upgrade()
         assert (store.policies(), store.attachments(), store.units()) == before
         assert store.audit() == []  # what only the newer version could hold
-        migrate.downgrade(empty, migrate.BASE)
+        PolicySchema(empty).downgrade(BASE)
         with pytest.raises(PolicyStoreUnavailable):
             store.policies()
-        migrate.upgrade(empty)
+        PolicySchema(empty).upgrade()
         assert store.policies() == []
 
 
 def test_an_unknown_version_is_refused_with_the_known_ones(empty):
     with pytest.raises(ConfigError, match="versions are base, 0001, 0002"):
-        migrate.upgrade(empty, "9999")
-    assert migrate.current(empty) == migrate.BASE
+        PolicySchema(empty).upgrade("9999")
+    assert PolicySchema(empty).current() == BASE
 
 
 def test_a_database_of_a_newer_program_is_named(empty):
-    migrate.upgrade(empty)
+    PolicySchema(empty).upgrade()
     with empty.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0999'")
     with pytest.raises(ConfigError, match="made by a newer program"):
-        migrate.check(empty)
+        PolicySchema(empty).check()
 
 
 # Outages
@@ -217,7 +217,7 @@ def test_a_server_that_goes_away_is_named_and_found_again(kind, make_open_direct
 
 def _outage(server: DatabaseServer) -> None:
     with opened(server.create_database()) as store:
-        migrate.upgrade(store.database)
+        PolicySchema(store.database).upgrade()
         fill(store)
         before = store.policies()
         server.kill()
@@ -283,7 +283,7 @@ def test_a_server_knows_for_how_long_a_session_waits(databases, kind, question, 
 
 def test_a_full_sqlite_file_is_an_error_that_says_so(tmp_path):
     with opened(f"sqlite:///{tmp_path / 'policies.sqlite'}") as store:  # without free pages
-        migrate.upgrade(store.database)
+        PolicySchema(store.database).upgrade()
         fill(store)
         before = (store.policies(), store.audit())
 
@@ -305,7 +305,7 @@ def test_a_full_sqlite_file_is_an_error_that_says_so(tmp_path):
 def test_the_sqlite_file_is_its_users_alone_and_survives_a_power_failure(tmp_path):
     path = tmp_path / "new" / "policies.sqlite"
     with opened(f"sqlite:///{path}") as store:
-        migrate.upgrade(store.database)
+        PolicySchema(store.database).upgrade()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with store.database.reading() as connection:
             pragmas = {

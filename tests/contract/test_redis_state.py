@@ -322,14 +322,14 @@ class TestPages:
     def test_writes_during_a_paged_read_are_not_missed(self, redis_engine, monkeypatch):
         state = redis_engine.open(max_changes=10)
         state.write(SCOPE, [put(f"k{n}", b"old") for n in range(20)])
-        page = state._page
+        pages = state._pages
 
-        def page_and_write(scope: str, cursor: int) -> Any:
-            read = page(scope, cursor)
+        def read_and_write(scope: str) -> Any:
+            read = list(pages(scope))
             state.write(scope, [put("k0", b"new"), put("k1", None), put("k20", b"new")])
             return read
 
-        monkeypatch.setattr(state, "_page", page_and_write)
+        monkeypatch.setattr(state, "_pages", read_and_write)
         changes = state.changes(SCOPE, NEVER)
         expected = {f"k{n}": b"old" for n in range(2, 20)} | {"k0": b"new", "k20": b"new"}
         assert values(changes) == expected

@@ -218,8 +218,11 @@ def test_an_account_can_read_and_nothing_is_written(cloud, open_source):
     source.outline()
     owners = NovaDatabases(NovaDatabasesSettings(api_connection=cloud.api_url), decode_host_reports)
     assert all(problem is None for _, problem in source.check())
-    with pytest.raises(SourceUnavailable, match=r"(?i)read.only"), owners._api.reading() as reader:
-        reader.rows(delete(host_mappings).returning(host_mappings.c.id))
+    with (
+        pytest.raises(SourceUnavailable, match=r"(?i)read.only"),
+        owners._api.reading() as connection,
+    ):
+        connection.execute(delete(host_mappings).returning(host_mappings.c.id))
     owners.close()
 
 

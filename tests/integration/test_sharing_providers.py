@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.backends.placement.candidates import AllocationCandidatesSource
-from scheduler_worker.backends.placement.claiming import PlacementAllocations
+from scheduler_worker.backends.placement.claiming import (
+    AllocationCandidatesSource,
+    PlacementAllocations,
+)
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import Aggregate

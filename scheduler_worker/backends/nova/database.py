@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, DateTime, Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.sql.base import Executable
 
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import seconds
@@ -31,51 +30,39 @@ class ReadOnlyDatabase:
         Raises ConfigError; connects to nothing.
         """
         parsed = _parsed(what, url)
-        self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self.name = parsed.set(query={}, username=None, password=None).render_as_string()
         """The URL without account and options."""
         self._with_account = f"{self.name}{account and f', with the account of {account}'}"
         self._is_one_statement = settings.one_statement
-        self._engine = _created(what, parsed, self.is_postgresql, settings)
+        self._engine = _created(what, parsed, settings)
 
     @contextlib.contextmanager
-    def reading(self) -> "Iterator[Reader]":
+    def reading(self) -> Iterator[Connection]:
         """A transaction in which all reads see the same moment. Raises SourceUnavailable."""
         try:
-            with self._engine.connect() as connection, self._begun(connection):
-                yield Reader(connection, is_postgresql=self.is_postgresql)
+            with (
+                self._engine.connect() as connection,
+                contextlib.nullcontext() if self._is_one_statement else connection.begin(),
+            ):
+                yield connection
         except SQLAlchemyError as error:
             original = getattr(error, "orig", None) or error
             text = " ".join(without_user(str(original)).split()) or type(original).__name__
             raise SourceUnavailable(f"{self._with_account}: {text}") from error
-
-    def _begun(self, connection: Connection) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext() if self._is_one_statement else connection.begin()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._engine.dispose()
 
 
-class Reader:
-    """One transaction."""
-
-    def __init__(self, connection: Connection, *, is_postgresql: bool) -> None:
-        self._connection = connection
-        self.is_postgresql = is_postgresql
-
-    def rows(self, query: Executable, **parameters: Any) -> list[Any]:
-        """All rows of a query."""
-        return list(self._connection.execute(query, parameters).all())
-
-    def now_s(self) -> float:
-        """The database's clock, in seconds since the epoch."""
-        return seconds(self._connection.execute(select(now_of(self.is_postgresql))).scalar_one())
+def now_s(connection: Connection) -> float:
+    """The database's clock, in seconds since the epoch."""
+    return seconds(connection.scalar(select(now_of(connection.dialect.name))))
 
 
-def now_of(is_postgresql: bool) -> ColumnElement[datetime]:
+def now_of(dialect: str) -> ColumnElement[datetime]:
     """The database's clock, as its tables have times."""
-    if is_postgresql:
+    if dialect == "postgresql":
         return func.timezone("utc", func.statement_timestamp(), type_=DateTime())
     return func.utc_timestamp(type_=DateTime())
 
@@ -93,7 +80,7 @@ def _parsed(what: str, text: str) -> URL:
     return url.set(drivername=f"{dialect}+{DRIVERS[dialect]}")
 
 
-def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSettings) -> Engine:
+def _created(what: str, url: URL, settings: NovaDatabasesSettings) -> Engine:
     with needing_extra("nova", what):
         return create_engine(
             url,
@@ -103,15 +90,15 @@ def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSe
             pool_recycle=settings.recycle_s,
             isolation_level="AUTOCOMMIT" if settings.one_statement else "REPEATABLE READ",
             pool_reset_on_return=None if settings.one_statement else "rollback",
-            connect_args=_arguments(is_postgresql, settings),
+            connect_args=_arguments(url.get_backend_name(), settings),
         )
 
 
-def _arguments(is_postgresql: bool, settings: NovaDatabasesSettings) -> dict[str, Any]:
+def _arguments(dialect: str, settings: NovaDatabasesSettings) -> dict[str, Any]:
     """What the driver gets, so that nothing is written and nothing waits for ever."""
     connect_s = max(1, round(settings.connect_timeout_s))
     statement_s = max(1, round(settings.statement_timeout_s))
-    if is_postgresql:
+    if dialect == "postgresql":
         return {
             "connect_timeout": connect_s,
             "application_name": "scheduler_worker",

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
-from scheduler_worker.backends.nova.database import Reader, ReadOnlyDatabase
+from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_s
 
 _READS = frozenset({
     "USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES", "PROCESS", "REPLICATION CLIENT",
@@ -36,22 +36,20 @@ class DatabaseFacts(NamedTuple):
 
 def inspected(database: ReadOnlyDatabase) -> DatabaseFacts:
     """Ask the database. Raises SourceUnavailable."""
-    with database.reading() as reader:
+    with database.reading() as connection:
         return DatabaseFacts(
             name=database.name,
-            version=str(reader.rows(text("SELECT version()"))[0][0]),
-            now_s=reader.now_s(),
-            writes=_of_postgresql(reader) if database.is_postgresql else _of_mariadb(reader),
+            version=str(connection.scalar(text("SELECT version()"))),
+            now_s=now_s(connection),
+            writes=_writes(connection),
         )
 
 
-def _of_postgresql(reader: Reader) -> tuple[str, ...]:
-    return tuple(f"write the table {row[0]}" for row in reader.rows(_MAY_WRITE))
-
-
-def _of_mariadb(reader: Reader) -> tuple[str, ...]:
-    [[database]] = reader.rows(text("SELECT DATABASE()"))
-    return writing_grants((str(row[0]) for row in reader.rows(text("SHOW GRANTS"))), str(database))
+def _writes(connection: Connection) -> tuple[str, ...]:
+    if connection.dialect.name == "postgresql":
+        return tuple(f"write the table {table}" for table in connection.scalars(_MAY_WRITE))
+    database = connection.scalar(text("SELECT DATABASE()"))
+    return writing_grants(connection.scalars(text("SHOW GRANTS")), str(database))
 
 
 def writing_grants(grants: Iterable[str], database: str) -> tuple[str, ...]:

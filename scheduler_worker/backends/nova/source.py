@@ -6,15 +6,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, literal, or_, select
 
-from scheduler_worker.backends.nova.database import Reader, ReadOnlyDatabase, now_of
-from scheduler_worker.backends.nova.reports import (
-    INSTANCE_COLUMNS,
-    NODE_COLUMNS,
-    Decode,
-    reading,
-)
+from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_of, now_s
+from scheduler_worker.backends.nova.reports import INSTANCE_COLUMNS, NODE_COLUMNS, Decode, reading
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import (
     CELL0,
@@ -68,10 +63,10 @@ class NovaDatabases:
         self._cells: dict[str, _Cell] = {}
 
     def outline(self) -> Outline:
-        with self._api.reading() as reader:
-            cells = reader.rows(_CELLS)
-            mappings = reader.rows(select(host_mappings))
-            known_aggregates = _aggregates(reader)
+        with self._api.reading() as connection:
+            cells = connection.execute(_CELLS).all()
+            mappings = connection.execute(select(host_mappings)).all()
+            known_aggregates = _aggregates(connection)
         parts = self._connect(cells)
         ids = {cell.id: cell.uuid for cell in cells if cell.uuid in self._cells}
         part_of = {
@@ -80,14 +75,14 @@ class NovaDatabases:
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(known_aggregates))
 
     def connect(self) -> None:
-        with self._api.reading() as reader:
-            cells = reader.rows(_CELLS)
+        with self._api.reading() as connection:
+            cells = connection.execute(_CELLS).all()
         self._connect(cells)
 
     def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
-        with self._cell(part_id).reading() as reader:
-            query = _services(reader.is_postgresql, of_some=hosts is not None)
-            rows = reader.rows(query, hosts=list(hosts or ()))
+        with self._cell(part_id).reading() as connection:
+            query = _services(connection.dialect.name, of_some=hosts is not None)
+            rows = connection.execute(query, {"hosts": list(hosts or ())}).all()
         states = {
             row.host: ServiceState(
                 None if row.seen is None else seconds(row.seen),
@@ -102,11 +97,11 @@ class NovaDatabases:
     def listing(self, part_id: str) -> Listing:
         on_hosts = and_(instances.c.deleted == 0, instances.c.host.is_not(None))
         counts = select(instances.c.host, func.count()).where(on_hosts).group_by(instances.c.host)
-        with self._cell(part_id).reading() as reader:
-            now_s = reader.now_s()
-            nodes = _changed(reader, _nodes())
-            counted = {row[0]: row[1] for row in reader.rows(counts)}
-        return Listing(now_s, nodes, counted)
+        with self._cell(part_id).reading() as connection:
+            read_at_s = now_s(connection)
+            nodes = _changed(connection, _nodes())
+            counted = {row[0]: row[1] for row in connection.execute(counts)}
+        return Listing(read_at_s, nodes, counted)
 
     def changes(
         self, part_id: str, *, nodes_since_s: float, instances_since_s: float
@@ -124,11 +119,11 @@ class NovaDatabases:
         moved = select(
             table.uuid, table.host, changed, table.deleted, table.vm_state, table.task_state
         ).where(table.updated_at >= moment(instances_since_s))
-        with self._cell(part_id).reading() as reader:
+        with self._cell(part_id).reading() as connection:
             return RecentChanges(
-                reader.now_s(),
-                _changed(reader, nodes),
-                [_changed_instance(*row) for row in reader.rows(moved)],
+                now_s(connection),
+                _changed(connection, nodes),
+                [_changed_instance(*row) for row in connection.execute(moved)],
             )
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
@@ -138,11 +133,11 @@ class NovaDatabases:
         on_hosts = select(*INSTANCE_COLUMNS).where(
             instances.c.host.in_(hosts), instances.c.deleted == 0
         )
-        with self._cell(part_id).reading() as reader:
-            by_host = _by_host(reader, nodes)
-            listed = _by_host(reader, on_hosts)
+        with self._cell(part_id).reading() as connection:
+            by_host = _by_host(connection, nodes)
+            listed = _by_host(connection, on_hosts)
             if self._settings.image_properties:
-                _add_image_properties(reader, hosts, listed)
+                _add_image_properties(connection, hosts, listed)
         return [
             reading(host, rows, listed.get(host, ()), self._decode)
             for host, rows in by_host.items()
@@ -226,11 +221,11 @@ class _Cell:
 
 
 @cache
-def _services(is_postgresql: bool, *, of_some: bool) -> Any:
+def _services(dialect: str, *, of_some: bool) -> Any:
     table = services.c
     seen = func.coalesce(table.last_seen_up, table.created_at).label("seen")
     facts = table.disabled, table.disabled_reason, table.forced_down
-    query = select(table.host, seen, *facts, now_of(is_postgresql).label("now")).where(
+    query = select(table.host, seen, *facts, now_of(dialect).label("now")).where(
         table.deleted == 0, table.binary == _COMPUTE
     )
     return query.where(table.host.in_(bindparam("hosts", expanding=True))) if of_some else query
@@ -243,8 +238,8 @@ def _nodes() -> Any:
     )
 
 
-def _changed(reader: Reader, query: Any) -> list[ChangedRow]:
-    return [ChangedRow(row[0], row[1], seconds(row[2])) for row in reader.rows(query)]
+def _changed(connection: Connection, query: Any) -> list[ChangedRow]:
+    return [ChangedRow(row[0], row[1], seconds(row[2])) for row in connection.execute(query)]
 
 
 _BUILDING = "building"
@@ -267,15 +262,15 @@ def _changed_instance(
     return ChangedRow(uuid, host, seconds(changed), is_settled=is_settled)
 
 
-def _by_host(reader: Reader, query: Any) -> dict[str, list[dict[str, Any]]]:
+def _by_host(connection: Connection, query: Any) -> dict[str, list[dict[str, Any]]]:
     by_host: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in reader.rows(query):
+    for row in connection.execute(query):
         by_host[row.host].append(row._asdict())
     return by_host
 
 
 def _add_image_properties(
-    reader: Reader, hosts: Sequence[str], listed: Mapping[str, Iterable[dict[str, Any]]]
+    connection: Connection, hosts: Sequence[str], listed: Mapping[str, Iterable[dict[str, Any]]]
 ) -> None:
     table = instance_system_metadata.c
     query = (
@@ -289,19 +284,19 @@ def _add_image_properties(
         )
     )
     properties: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in reader.rows(query):
+    for row in connection.execute(query):
         properties[row.instance_uuid][row.key] = row.value
     for on_host in listed.values():
         for instance in on_host:
             instance["system_metadata"] = properties.get(instance["uuid"], {})
 
 
-def _aggregates(reader: Reader) -> list[Aggregate]:
+def _aggregates(connection: Connection) -> list[Aggregate]:
     hosts: dict[int, list[str]] = defaultdict(list)
-    for row in reader.rows(select(aggregate_hosts)):
+    for row in connection.execute(select(aggregate_hosts)):
         hosts[row.aggregate_id].append(row.host)
     metadata: dict[int, dict[str, str]] = defaultdict(dict)
-    for row in reader.rows(select(aggregate_metadata)):
+    for row in connection.execute(select(aggregate_metadata)):
         metadata[row.aggregate_id][row.key] = row.value or ""
     return [
         Aggregate(
@@ -311,16 +306,16 @@ def _aggregates(reader: Reader) -> list[Aggregate]:
             hosts=tuple(sorted(hosts[row.id])),
             metadata=dict(sorted(metadata[row.id].items())),
         )
-        for row in reader.rows(select(aggregates))
+        for row in connection.execute(select(aggregates))
     ]
 
 
 def _refusal(database: Callable[[], ReadOnlyDatabase], kind: str) -> str | None:
     """Why not all tables that are needed can be read; None: they can."""
     try:
-        with database().reading() as reader:
+        with database().reading() as connection:
             for table in CHECKED[kind]:
-                reader.rows(select(*table.c).where(literal(1) == 0))
+                connection.execute(select(*table.c).where(literal(1) == 0)).all()
     except SourceUnavailable as error:
         return str(error)
     return None

@@ -1,15 +1,23 @@
-"""Placement's allocations behind the port ``Allocations``: forms of bodies, meanings of answers."""
+"""Placement's allocation candidates and allocations: forms of bodies, meanings of answers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.placement.reading import Held
+from scheduler_worker.backends.placement.reading import MAX_DETAIL, Held, Summary
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.providers import Consumer, Owner
+from scheduler_worker.model.providers import (
+    SHARES,
+    AllocationRequest,
+    CandidatesAnswer,
+    Consumer,
+    Owner,
+    ProviderRoom,
+    ProviderSummary,
+)
 from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.wording import cut
 
@@ -17,7 +25,17 @@ _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _CONCURRENT = "placement.concurrent_update"
 _OF_CONSUMER = "consumer generation conflict"
 _NO_PROVIDER = re.compile(r"resource provider '[^']*' that does not exist")
-_MAX_DETAIL = 300
+_CANDIDATES = "/allocation_candidates"
+
+
+class _Request(msgspec.Struct):
+    allocations: dict[str, Held]
+    mappings: dict[str, tuple[str, ...]]
+
+
+class _Candidates(msgspec.Struct):
+    allocation_requests: list[_Request]
+    provider_summaries: dict[str, Summary]
 
 
 class _Answer(msgspec.Struct):
@@ -29,8 +47,47 @@ class _Answer(msgspec.Struct):
     consumer_generation: int | None = None
 
 
+class AllocationCandidatesSource:
+    """Asks Placement; behind the port ``CandidateSource``."""
+
+    def __init__(self, session: PlacementSession) -> None:
+        self._session = session
+
+    def candidates(self, query: str, *, timeout_s: float) -> CandidatesAnswer:
+        answer = self._session.request("GET", f"{_CANDIDATES}?{query}", timeout_s=timeout_s)
+        if not answer.is_ok:
+            raise _refused("GET", answer, _CANDIDATES)
+        try:
+            body = msgspec.convert(answer.body, _Candidates)
+        except msgspec.ValidationError as error:
+            raise PlacementRefused(f"its answer to GET {_CANDIDATES} is no such: {error}") from None
+        return CandidatesAnswer(
+            requests=tuple(
+                AllocationRequest(
+                    _amounts(allocation_request.allocations), allocation_request.mappings
+                )
+                for allocation_request in body.allocation_requests
+            ),
+            summaries={
+                uuid: ProviderSummary(
+                    root=provider_summary.root_provider_uuid,
+                    shares=SHARES in provider_summary.traits,
+                    rooms={
+                        name: ProviderRoom(room.capacity, room.used)
+                        for name, room in provider_summary.resources.items()
+                    },
+                )
+                for uuid, provider_summary in body.provider_summaries.items()
+            },
+        )
+
+
+def _amounts(allocations: Mapping[str, Held]) -> dict[str, dict[str, int]]:
+    return {provider: held.resources for provider, held in allocations.items()}
+
+
 class PlacementAllocations:
-    """Reads and writes consumers by HTTP."""
+    """Reads and writes consumers; behind the port ``Allocations``."""
 
     def __init__(self, session: PlacementSession) -> None:
         self._session = session
@@ -55,9 +112,7 @@ class PlacementAllocations:
         return Consumer(
             uuid=uuid,
             owner=Owner(body.project_id, body.user_id),
-            held={
-                provider: allocation.resources for provider, allocation in body.allocations.items()
-            },
+            held=_amounts(body.allocations),
             generation=body.consumer_generation,
         )
 
@@ -93,12 +148,12 @@ def _why(status: int, code: str, detail: str) -> Why | None:
     return Why.GONE if status == 400 and _NO_PROVIDER.search(detail) else None
 
 
-def _refused(method: str, answer: PlacementAnswer) -> PlacementRefused:
+def _refused(method: str, answer: PlacementAnswer, path: str = "/allocations") -> PlacementRefused:
     return PlacementRefused(
-        f"it answered {answer.status} to {method} /allocations: {_sentence(answer.error[1])}"
+        f"it answered {answer.status} to {method} {path}: {_sentence(answer.error[1])}"
     )
 
 
 def _sentence(detail: str) -> str:
     """The detail without the general sentence that stands before an empty line."""
-    return cut(" ".join(detail.rpartition("\n\n")[2].split()), _MAX_DETAIL)
+    return cut(" ".join(detail.rpartition("\n\n")[2].split()), MAX_DETAIL)

@@ -93,13 +93,13 @@ class PlacementReader:
         """Providers that cannot be read, and why."""
 
     def listed(self) -> Sequence[Listed]:
-        return self._got("/resource_providers", _List).resource_providers
+        return self._list("")
 
     def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
-        return self._each(uuids, self._tree)
+        return self._each(uuids, lambda uuid: self._list(f"?in_tree={uuid}"))
 
     def having(self, trait: str) -> Sequence[Listed]:
-        return self._got(f"/resource_providers?required={trait}", _List).resource_providers
+        return self._list(f"?required={trait}")
 
     def sums(self, query: str) -> Mapping[str, ProviderSum]:
         candidates = self._got(f"/allocation_candidates?{query}", _Candidates)
@@ -144,8 +144,8 @@ class PlacementReader:
             uuid: answer for uuid, answer in zip(uuids, answers, strict=True) if answer is not None
         }
 
-    def _tree(self, uuid: str) -> Sequence[Listed]:
-        return self._got(f"/resource_providers?in_tree={uuid}", _List).resource_providers
+    def _list(self, query: str) -> Sequence[Listed]:
+        return self._got(f"/resource_providers{query}", _List).resource_providers
 
     def _facts(self, uuid: str) -> ProviderFacts | None:
         """What a provider has: nothing, as long as that cannot be read; the others go on."""

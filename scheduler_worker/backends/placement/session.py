@@ -4,7 +4,6 @@ keystoneauth logs in, renews tokens, finds Placement in the service catalogue (r
 or at ``endpoint_override``, and verifies certificates. Connections are kept and bounded in number.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,9 +26,6 @@ VERSION = "1.36"
 """The microversion that Nova 34 claims with; from 1.38 on, claims need a type of consumer."""
 DEFAULT_TIMEOUT_S = 60.0
 """How long Placement may be silent, where ``[placement] timeout`` does not say."""
-_SERVICE = "placement"
-_INTERFACES = ("internal", "public")
-"""Nova's default of ``[placement] valid_interfaces``."""
 _MAX_REASON = 500
 
 _SILENT = (
@@ -48,7 +44,6 @@ class PlacementAnswer(NamedTuple):
 
     status: int
     body: Any
-    headers: Mapping[str, str]
 
     @property
     def is_ok(self) -> bool:
@@ -65,6 +60,15 @@ class PlacementAnswer(NamedTuple):
             return "", ""
 
 
+class _Version(msgspec.Struct):
+    min_version: str
+    max_version: str
+
+
+class _Versions(msgspec.Struct):
+    versions: list[_Version]
+
+
 class PlacementSession:
     """An authenticated client of Placement; safe for threads."""
 
@@ -73,19 +77,12 @@ class PlacementSession:
         self._timeout_s = timeout_s
 
     def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        version: str = VERSION,
-        timeout_s: float | None = None,
-        request_id: str | None = None,
+        self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None
     ) -> PlacementAnswer:
         """Send one request; every status below 500 but 401 and 403 is an answer.
 
         ``path`` begins with a slash and may have a query. ``timeout_s`` shortens the configured
-        silence. ``request_id`` appears in Placement's log.
+        silence.
 
         Raises:
             PlacementUnavailable: away, slow or broken; whether a write was done is unknown.
@@ -97,18 +94,17 @@ class PlacementSession:
             response = self._adapter.request(
                 path,
                 method,
-                microversion=version,
+                microversion=VERSION,
                 raise_exc=False,
                 timeout=max(wait_s, 0.001),  # of each wait for the network
                 headers={"Accept": "application/json"},
-                global_request_id=request_id,
                 **arguments,
             )
         except _SILENT as error:
             raise PlacementUnavailable(_described(error)) from None
         except (keystone_errors.ClientException, OSError, ValueError) as error:
             raise PlacementRefused(_described(error)) from None
-        answer = PlacementAnswer(response.status_code, _decoded(response.content), response.headers)
+        answer = PlacementAnswer(response.status_code, _decoded(response.content))
         if answer.status >= 500:
             raise PlacementUnavailable(f"it answered {_summary(answer)}")
         if answer.status in {401, 403}:
@@ -127,46 +123,49 @@ class PlacementSession:
             return f"Placement does not speak version {VERSION}; that of Train and later does"
         return None if answer.is_ok else f"Placement answered {_summary(answer)}"
 
+    def versions(self) -> tuple[str, str]:
+        """The oldest and the newest microversion that Placement speaks. Raises as a request."""
+        answer = self.request("GET", "/")
+        try:
+            spoken = msgspec.convert(answer.body, _Versions).versions
+            return spoken[0].min_version, spoken[0].max_version
+        except (msgspec.ValidationError, IndexError):
+            problem = f"its answer to GET / ({answer.status}) has no versions"
+            raise PlacementRefused(problem) from None
+
     def close(self) -> None:
         """Close the kept connections; a later request opens new ones."""
         self._adapter.session.session.close()
 
 
-def open_session(conf: cfg.ConfigOpts, *, connections: int, group: str = GROUP) -> PlacementSession:
+def open_session(conf: cfg.ConfigOpts, *, connections: int) -> PlacementSession:
     """The session that ``[placement]`` describes, with at most so many connections at a time.
 
     Nothing is sent yet.
 
     Raises ConfigError where options are missing, unknown or contradict each other.
     """
-    loading.register_auth_conf_options(conf, group)
-    loading.register_session_conf_options(conf, group)
-    loading.register_adapter_conf_options(conf, group)
+    loading.register_auth_conf_options(conf, GROUP)
+    loading.register_session_conf_options(conf, GROUP)
+    loading.register_adapter_conf_options(conf, GROUP)
     try:
-        auth = loading.load_auth_from_conf_options(conf, group)
+        auth = loading.load_auth_from_conf_options(conf, GROUP)
         if auth is None:
             raise ConfigError(
-                f"[{group}] auth_type: not set; copy the group [{group}] from nova.conf"
+                f"[{GROUP}] auth_type: not set; copy the group [{GROUP}] from nova.conf"
             )
-        session = loading.load_session_from_conf_options(conf, group, auth=auth)
+        session = loading.load_session_from_conf_options(conf, GROUP, auth=auth)
+        options = conf[GROUP]
+        chosen = options.valid_interfaces or options.interface
+        interfaces = {} if chosen else {"interface": ["internal", "public"]}  # Nova's default
         adapter = loading.load_adapter_from_conf_options(
-            conf,
-            group,
-            session=session,
-            service_type=conf[group].service_type or _SERVICE,
-            **_interfaces(conf[group]),
+            conf, GROUP, session=session, service_type=options.service_type or GROUP, **interfaces
         )
     except (keystone_errors.ClientException, cfg.Error, TypeError, ValueError, OSError) as error:
-        raise ConfigError(f"[{group}]: {error}") from None
+        raise ConfigError(f"[{GROUP}]: {error}") from None
     for scheme in ("http://", "https://"):
         session.session.get_adapter(scheme).init_poolmanager(1, connections, block=True)
-    return PlacementSession(adapter, timeout_s=conf[group].timeout or DEFAULT_TIMEOUT_S)
-
-
-def _interfaces(options: Any) -> dict[str, Any]:
-    """The interfaces in Nova's order, unless the operator chose some."""
-    chosen = options.valid_interfaces or options.interface
-    return {} if chosen else {"interface": list(_INTERFACES)}
+    return PlacementSession(adapter, timeout_s=options.timeout or DEFAULT_TIMEOUT_S)
 
 
 def _decoded(content: bytes) -> Any:

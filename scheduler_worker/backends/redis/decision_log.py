@@ -46,10 +46,7 @@ class RedisDecisionLog:
         self._bounds = bounds or Bounds()
         self._prefix = prefix
         self._server = RedisServer(
-            url,
-            retry_for_s=retry_for_s,
-            wait_replicas=0,
-            scripts=(_APPEND, _DETAILS),
+            url, retry_for_s=retry_for_s, wait_replicas=0, scripts=(_APPEND, _DETAILS)
         )
 
     def append(

@@ -107,24 +107,29 @@ class RedisState:
             while True:
                 asked_s = self._clock.monotonic_s()
                 left_s = started_s + timeout_s - asked_s
-                answer = self._ask(scope, owner, left_s, seen, priority_boost_s)
-                if isinstance(answer, tuple):
+                times_us = (_micro(self._hold_timeout_s), _micro(left_s))
+                limits = (self._max_changes, _micro(priority_boost_s))
+                answer = self._run("acquire", scope, (owner, *times_us, *_known(seen), *limits))
+                granted, *reply = answer.value
+                if granted:
+                    number, changes = reply
+                    answer = ScriptReply(changes, answer.run_id)
                     return LockGrant(
                         scope=scope,
                         owner=owner,
-                        token=answer[0],
+                        token=FencingToken(int(number), changes[0][2].decode()),
+                        changes=self._changes_in(scope, seen, answer, asked_s),
                         waited_s=self._clock.monotonic_s() - started_s,
                         # From before the question: the server's lease begins later, so ours ends
                         # first.
                         ends_at_s=asked_s + self._hold_timeout_s,
-                        changes=answer[1],
                     )
                 if left_s <= 0:
                     raise ClusterLockTimeout(
                         f"The lock of {scope!r} was not granted within {timeout_s:g} s"
                     )
                 # A nudge may get lost with its server, so ask again after a while in any case.
-                self._server.wait_for_nudge(wake_list, min(left_s, answer))
+                self._server.wait_for_nudge(wake_list, min(left_s, int(reply[0]) / MICRO))
 
     def commit(
         self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
@@ -218,21 +223,6 @@ class RedisState:
                 self._waiting.discard(wake_list)
                 self._waiting_changed.notify_all()
 
-    def _ask(
-        self, scope: str, owner: str, remaining_s: float, seen: Seen, priority_boost_s: float
-    ) -> tuple[FencingToken, Changes] | float:
-        """Token and changes of a grant; or the seconds after which to ask again."""
-        times_us = (_micro(self._hold_timeout_s), _micro(remaining_s))
-        args = (owner, *times_us, *_known(seen), self._max_changes, _micro(priority_boost_s))
-        asked_s = self._clock.monotonic_s()
-        answer = self._run("acquire", scope, args)
-        granted, *reply = answer.value
-        if not granted:
-            return int(reply[0]) / MICRO
-        number, changes = reply
-        token = FencingToken(int(number), changes[0][2].decode())
-        return token, self._changes_in(scope, seen, ScriptReply(changes, answer.run_id), asked_s)
-
     def _changes_in(self, scope: str, seen: Seen, answer: ScriptReply, asked_s: float) -> Changes:
         """Unpack the changes in the reply to a question that was asked at ``asked_s``."""
         head, *rest = answer.value
@@ -280,23 +270,17 @@ class RedisState:
         )
 
     def _pages(self, scope: str) -> Iterator[Change]:
-        cursor, page = self._page(scope, 0)
-        yield from page
-        while cursor:
-            cursor, page = self._page(scope, cursor)
-            yield from page
-
-    def _page(self, scope: str, cursor: int) -> tuple[int, list[Change]]:
         _, records, changed, *_ = self._keys(scope)
-        ask = self._server.command
-        following, pairs = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
-        keys = pairs[::2]
-        versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
-        return int(following), [
-            Change(key.decode(), int(float(version or 0)), value)
-            for key, value, version in zip(keys, pairs[1::2], versions, strict=True)
-            if key  # else it is the marker by which the scripts detect a lost key
-        ]
+        ask, cursor = self._server.command, b"0"
+        while True:
+            cursor, pairs = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
+            keys = pairs[::2]
+            versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
+            for key, value, version in zip(keys, pairs[1::2], versions, strict=True):
+                if key:  # else it is the marker by which the scripts detect a lost key
+                    yield Change(key.decode(), int(float(version or 0)), value)
+            if not int(cursor):
+                return
 
     def _run(
         self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None

@@ -15,11 +15,7 @@ from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, un
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.observer import Observer
-from scheduler_worker.scheduling.external.contract import (
-    PluginClass,
-    PluginFile,
-    plugin_classes,
-)
+from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile, plugin_classes
 from scheduler_worker.scheduling.external.units import PluginCall, Plugins
 
 T = TypeVar("T")

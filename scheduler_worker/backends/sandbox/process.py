@@ -70,7 +70,8 @@ class Sandbox:
             os.close(lifeline)
             peer.close()
         try:
-            ready = msgspec.convert(self._receive(_until(settings.load_timeout_s)), _Ready)
+            until_s = time.monotonic() + settings.load_timeout_s
+            ready = msgspec.convert(self._receive(until_s), _Ready)
             if ready.error is not None:
                 raise SandboxBroken(ready.error)
         except (msgspec.ValidationError, SandboxBroken) as error:
@@ -113,7 +114,7 @@ class Sandbox:
             ExternalUnitFailed: the class failed; the sandbox is as good as before.
         """
         nonce = secrets.token_hex(16)
-        until_s = _until(timeout_s)
+        until_s = time.monotonic() + timeout_s
         self._send({**asked, "nonce": nonce, "cpu_s": math.ceil(timeout_s) + 1}, until_s)
         try:
             answer = msgspec.convert(self._receive(until_s), _Answer)
@@ -189,10 +190,6 @@ def unprivileged(user: str | None) -> tuple[int, int] | None:
     if account.pw_uid == 0:
         raise ConfigError("[external_units] user: code of others must not run as root")
     return account.pw_uid, account.pw_gid
-
-
-def _until(timeout_s: float) -> float:
-    return time.monotonic() + timeout_s
 
 
 def _left(until_s: float) -> float:

@@ -1,12 +1,13 @@
 """Connections and transactions, alike on SQLite, PostgreSQL and MariaDB."""
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import tenacity
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
@@ -39,17 +40,13 @@ class Database:
         self._engine = self._created(settings)
         self._writer = self._engine.execution_options(**{_WRITES: True})
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> AbstractContextManager[Connection]:
         """A transaction in which all reads see the same moment."""
-        with self._translated(), self._engine.begin() as connection:
-            yield connection
+        return self._begun(self._engine)
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """A transaction that writes; committed at the end, rolled back by any error."""
-        with self._translated(), self._writer.begin() as connection:
-            yield connection
+        return self._begun(self._writer)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in a transaction; again when a concurrent one was in its way.
@@ -57,23 +54,25 @@ class Database:
         ``work`` checks first what the database would refuse, and raises the error that says why. So
         a constraint fails only in a race, after which the repeated check finds the reason.
         """
-        for remaining in reversed(range(_MAX_ATTEMPTS)):
-            try:
-                with self._writer.begin() as connection:
-                    return work(connection)
-            except (DBAPIError, PoolTimeout) as error:
-                if not remaining or not _may_succeed_again(error):
-                    raise self._unavailable(error) from error
-        raise AssertionError("the last attempt returns or raises")
+
+        def attempt() -> T:
+            with self._writer.begin() as connection:
+                return work(connection)
+
+        try:
+            return _RETRYING(attempt)
+        except (DBAPIError, PoolTimeout) as error:
+            raise self._unavailable(error) from error
 
     def close(self) -> None:
         """Close all connections that are not in use."""
         self._engine.dispose()
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    @contextmanager
+    def _begun(self, engine: Engine) -> Iterator[Connection]:
         try:
-            yield
+            with engine.begin() as connection:
+                yield connection
         except (DBAPIError, PoolTimeout) as error:
             raise self._unavailable(error) from error
 
@@ -209,9 +208,16 @@ def _begin_on_server(connection: Connection) -> None:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
-def _may_succeed_again(error: Exception) -> bool:
+def _may_succeed_again(error: BaseException) -> bool:
     if isinstance(error, IntegrityError):
         return True
     original = getattr(error, "orig", None)
     number = original.args[0] if original is not None and original.args else None
     return getattr(original, "sqlstate", None) in _RETRIED_STATES or number in _RETRIED_NUMBERS
+
+
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(_may_succeed_again),
+    stop=tenacity.stop_after_attempt(_MAX_ATTEMPTS),
+    reraise=True,
+)

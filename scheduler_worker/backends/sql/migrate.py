@@ -6,7 +6,7 @@ commits each statement that changes a table by itself.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection, text
 
-from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.database import Database
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 
@@ -28,36 +27,70 @@ _LOCK_WAIT_S = 60
 
 
 class PolicySchema:
-    """The schema of one policy store, for the commands of its operator."""
+    """The schema of one policy store. All that ask the database raise PolicyStoreUnavailable."""
 
-    def __init__(self, settings: PolicyStoreSettings) -> None:
-        """Raises ConfigError when the connection's URL cannot be used."""
-        self._database = Database(settings)
-
-    @property
-    def name(self) -> str:
-        """The database, without its password."""
-        return self._database.name
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.name = database.name
+        self.close = database.close
 
     def current(self) -> str:
-        """As :func:`current`."""
-        return current(self._database)
+        """The version of the database's schema."""
+        with self._database.reading() as connection:
+            return MigrationContext.configure(connection).get_current_revision() or BASE
 
-    def versions(self) -> list[str]:
-        """As :func:`versions`."""
-        return versions()
+    @staticmethod
+    def versions() -> list[str]:
+        """All versions of the schema, oldest first, each as ``0001 what it adds``."""
+        with _config() as config:
+            revisions = ScriptDirectory.from_config(config).walk_revisions()
+            return [f"{revision.revision} {revision.doc}" for revision in revisions][::-1]
 
-    def upgrade(self, version: str) -> None:
-        """As :func:`upgrade`."""
-        upgrade(self._database, version)
+    def upgrade(self, version: str = HEAD) -> None:
+        """Bring the schema up to a version.
+
+        Raises ConfigError: there is no such version, or the database has one of a newer program.
+        """
+        self._migrate(command.upgrade, version)
 
     def downgrade(self, version: str) -> None:
-        """As :func:`downgrade`."""
-        downgrade(self._database, version)
+        """Bring the schema down to a version, and lose what only the versions above it can hold.
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._database.close()
+        Raises as :meth:`upgrade`.
+        """
+        self._migrate(command.downgrade, version)
+
+    def makes_itself(self) -> bool:
+        """Whether the tables are to be made by whoever opens it: it is a new SQLite file."""
+        return self._database.dialect == "sqlite" and self.current() == BASE
+
+    def check(self) -> None:
+        """Check that the schema is what this program needs.
+
+        Raises ConfigError: it is not; says which command repairs it.
+        """
+        present, needed = self.current(), newest()
+        if present == needed:
+            return
+        if present not in {BASE, *_numbers()}:
+            raise ConfigError(
+                f"The policy store {self.name} has schema version {present}, made by a newer "
+                "program; install that one, or let it downgrade the schema"
+            )
+        raise ConfigError(
+            f"The policy store {self.name} has schema version {present}, and this program needs "
+            f"{needed}; run: scheduler-worker-manage db upgrade"
+        )
+
+    def _migrate(self, move: Callable[[Config, str], None], version: str) -> None:
+        database = self._database
+        with _config() as config, database.writing() as connection, _locked(database, connection):
+            config.attributes["connection"] = connection
+            try:
+                move(config, version)
+            except CommandError as error:
+                known = ", ".join(_numbers())
+                raise ConfigError(f"{error}; versions are {BASE}, {known}") from None
 
 
 def newest() -> str:
@@ -66,71 +99,8 @@ def newest() -> str:
         return ScriptDirectory.from_config(config).get_current_head() or BASE
 
 
-def versions() -> list[str]:
-    """All versions of the schema, oldest first, each as ``0001 what it adds``."""
-    with _config() as config:
-        revisions = ScriptDirectory.from_config(config).walk_revisions()
-        return [f"{revision.revision} {revision.doc}" for revision in reversed(list(revisions))]
-
-
-def current(database: Database) -> str:
-    """The version of the database's schema. Raises PolicyStoreUnavailable."""
-    with database.reading() as connection:
-        return MigrationContext.configure(connection).get_current_revision() or BASE
-
-
-def upgrade(database: Database, version: str = HEAD) -> None:
-    """Bring the schema up to a version.
-
-    Raises:
-        ConfigError: there is no such version, or the database has one of a newer program.
-        PolicyStoreUnavailable: the database fails.
-    """
-    _migrate(database, version, is_up=True)
-
-
-def downgrade(database: Database, version: str) -> None:
-    """Bring the schema down to a version, and lose what only the versions above it can hold.
-
-    Raises as :func:`upgrade`.
-    """
-    _migrate(database, version, is_up=False)
-
-
-def makes_itself(database: Database) -> bool:
-    """Whether the tables are to be made by whoever opens it: it is a new SQLite file."""
-    return database.dialect == "sqlite" and current(database) == BASE
-
-
-def check(database: Database) -> None:
-    """Check that the schema is what this program needs.
-
-    Raises:
-        ConfigError: it is not; says which command repairs it.
-        PolicyStoreUnavailable: the database fails.
-    """
-    present, needed = current(database), newest()
-    if present == needed:
-        return
-    if present not in {BASE, *(version.partition(" ")[0] for version in versions())}:
-        raise ConfigError(
-            f"The policy store {database.name} has schema version {present}, made by a newer "
-            "program; install that one, or let it downgrade the schema"
-        )
-    raise ConfigError(
-        f"The policy store {database.name} has schema version {present}, and this program needs "
-        f"{needed}; run: scheduler-worker-manage db upgrade"
-    )
-
-
-def _migrate(database: Database, version: str, *, is_up: bool) -> None:
-    with _config() as config, database.writing() as connection, _locked(database, connection):
-        config.attributes["connection"] = connection
-        try:
-            (command.upgrade if is_up else command.downgrade)(config, version)
-        except CommandError as error:
-            known = ", ".join(title.partition(" ")[0] for title in versions())
-            raise ConfigError(f"{error}; versions are {BASE}, {known}") from None
+def _numbers() -> list[str]:
+    return [title.partition(" ")[0] for title in PolicySchema.versions()]
 
 
 @contextlib.contextmanager

@@ -24,18 +24,13 @@ _POSITION_OF = {number: position for position, number in _POSITIONS.items()}
 _MAX_REASON = 4096
 
 
-def name_key(name: str) -> str:
-    """The name without letter case."""
-    return name.casefold()
-
-
 def policy_row(policy: StoredPolicy) -> dict[str, Any]:
     """The row of ``policy``."""
     document = policy.document
     return {
         "id": document.id,
         "name": document.name,
-        "name_key": name_key(document.name),
+        "name_key": document.name.casefold(),
         "description": document.description,
         "version": document.version,
         "is_locked": policy.is_locked,
@@ -131,26 +126,14 @@ def stored_policy(
 
 def unit_row(unit: StoredUnit) -> dict[str, Any]:
     """The row of ``policy_unit``."""
-    return {
-        "id": unit.id,
-        "name": unit.name,
-        "kind": str(unit.kind),
-        "description": unit.description,
-        "is_enabled": unit.is_enabled,
-        "parameters": msgspec.json.encode(unit.parameters, order="sorted").decode(),
-    }
+    parameters = msgspec.json.encode(unit.parameters, order="sorted").decode()
+    return msgspec.structs.asdict(unit) | {"kind": str(unit.kind), "parameters": parameters}
 
 
 def stored_unit(row: Row[Any]) -> StoredUnit:
     """The unit of its row."""
-    return StoredUnit(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        description=row.description,
-        is_enabled=row.is_enabled,
-        parameters=msgspec.json.decode(row.parameters, type=dict[str, str]),
-    )
+    parameters = msgspec.json.decode(row.parameters, type=dict[str, str])
+    return StoredUnit(**row._asdict() | {"parameters": parameters})
 
 
 def attachment_row(attachment: Attachment) -> dict[str, Any]:
@@ -196,18 +179,9 @@ def audit_row(entry: AuditEntry) -> dict[str, Any]:
 
 def audit_entry(row: Row[Any]) -> AuditEntry:
     """The entry of its row."""
-    return AuditEntry(
-        id=str(row.id),
-        at_s=row.at,
-        user=row.user_name,
-        origin=row.origin,
-        action=row.action,
-        subject=row.subject,
-        result=row.result,
-        reason=row.reason,
-        before=row.before,
-        after=row.after,
-    )
+    fields = row._asdict()
+    number, at_s, user = fields.pop("id"), fields.pop("at"), fields.pop("user_name")
+    return AuditEntry(id=str(number), at_s=at_s, user=user, **fields)
 
 
 def by_owner(rows: Iterable[Row[Any]], owner: str) -> dict[Any, dict[str, str]]:

@@ -294,11 +294,7 @@ def _insert_all(connection: Connection, table: Any, values: Sequence[dict[str, A
 
 
 def _check_version(
-    connection: Connection,
-    policy_id: str,
-    expected: int | None,
-    *,
-    is_locking: bool = False,
+    connection: Connection, policy_id: str, expected: int | None, *, is_locking: bool = False
 ) -> str:
     """The name of the policy, if it is stored in this version (None: in any)."""
     query = select(policy.c.name, policy.c.version).where(policy.c.id == policy_id)
@@ -310,7 +306,7 @@ def _check_version(
 
 
 def _check_name(connection: Connection, stored: StoredPolicy) -> None:
-    key = rows.name_key(stored.document.name)
+    key = stored.document.name.casefold()
     query = select(policy.c.id).where(policy.c.name_key == key, policy.c.id != stored.document.id)
     if connection.scalar(query) is not None:
         raise NameTaken(stored.document.name)

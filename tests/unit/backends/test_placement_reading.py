@@ -29,7 +29,7 @@ class HangingSession(PlacementSession):
     def request(self, method, path, body=None, **options):
         self.asked.release()
         self.answers.wait(SOON_S)
-        return PlacementAnswer(404, None, {})
+        return PlacementAnswer(404, None)
 
 
 class FakeSession(PlacementSession):
@@ -44,9 +44,9 @@ class FakeSession(PlacementSession):
     def request(self, method, path, body=None, **options):
         assert method == "GET"
         if path not in self.answers:
-            return PlacementAnswer(404, None, {})
+            return PlacementAnswer(404, None)
         found = self.answers[path]
-        return found if isinstance(found, PlacementAnswer) else PlacementAnswer(200, found, {})
+        return found if isinstance(found, PlacementAnswer) else PlacementAnswer(200, found)
 
 
 def reader_of(answers: dict[str, Any]) -> PlacementReader:
@@ -95,7 +95,7 @@ def test_of_a_provider_that_cannot_be_read_nothing_is_taken_until_it_can(answers
 
 
 def test_a_provider_that_placement_does_not_give_is_an_error():
-    answers = {f"{PATH}/inventories": PlacementAnswer(400, {"errors": [{"detail": "bad"}]}, {})}
+    answers = {f"{PATH}/inventories": PlacementAnswer(400, {"errors": [{"detail": "bad"}]})}
     with pytest.raises(PlacementRefused, match=f"GET {PATH}/inventories: 400 bad"):
         reader_of(answers).facts(["p"])
 

@@ -29,7 +29,7 @@ class FakeAdapter:
 
 def response(status: int, body: Any = None) -> SimpleNamespace:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return SimpleNamespace(status_code=status, content=content, headers={"x": "y"})
+    return SimpleNamespace(status_code=status, content=content)
 
 
 def from_file(tmp_path: Any, text: str) -> cfg.ConfigOpts:
@@ -44,7 +44,7 @@ def from_file(tmp_path: Any, text: str) -> cfg.ConfigOpts:
 @pytest.mark.parametrize(("sent", "body"), [({"a": 1}, {"a": 1}), (b"<html>gone</html>", None)])
 def test_an_answer_is_returned_whatever_it_says(status, sent, body):
     session = PlacementSession(FakeAdapter(response(status, sent)))
-    assert session.request("GET", "/x") == (status, body, {"x": "y"})
+    assert session.request("GET", "/x") == (status, body)
 
 
 def test_code_and_detail_of_an_error():

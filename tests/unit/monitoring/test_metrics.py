@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler_worker import events
 from scheduler_worker.events import MAX_CLUSTERS, Duration, Level
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.monitoring.health import FeedLoad, Load
+from scheduler_worker.model.worker_reports import PartReport
+from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.metrics import Metrics, why_no_host
 from scheduler_worker.observer import Outcome
 from tests.support.interrupted import raising
@@ -19,7 +20,7 @@ LOAD = Load(
     waiting_for_pending=1,
     reservations={"east": 5, "west": 7},
     hosts={"east": HostCounts(up=2, down=1)},
-    feed={"east": FeedLoad(3.5, True, 7), "west": FeedLoad(None, False, 0)},
+    feed={"east": PartReport(lag_s=3.5, hosts=7), "west": PartReport(is_up=False)},
 )
 
 

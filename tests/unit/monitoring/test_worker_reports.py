@@ -3,8 +3,14 @@
 import msgspec
 
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.worker_reports import Lately, LockTimes, Spread, WorkerReport
-from scheduler_worker.monitoring.health import FeedLoad, Load
+from scheduler_worker.model.worker_reports import (
+    Lately,
+    LockTimes,
+    PartReport,
+    Spread,
+    WorkerReport,
+)
+from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.reports import MAX_CLUSTERS, report_of
 
 HOLDS = {"leases": ["east"], "feed": True, "tuning": ["east"], "balancing": []}
@@ -28,7 +34,12 @@ def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> Work
 
 def test_figures_are_those_of_the_worker():
     found = report(
-        Load(running=3, backlog=2, unwritten_decisions=5, feed={"c": FeedLoad(1.5, True, 4)}),
+        Load(
+            running=3,
+            backlog=2,
+            unwritten_decisions=5,
+            feed={"c": PartReport(lag_s=1.5, hosts=4)},
+        ),
         bus={"consuming": False, "slots": 8, "queue_delay_s": 0.25, "problem": "cannot reach it"},
         clusters={"east": cluster(in_line=2, promises=9, held_s=0.1)},
         missing=["the bus cannot reach it"],
