@@ -275,7 +275,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
     broken(scheduler, "take_back", lambda deps, attempt: set())
-    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=607)
+    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=1301)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
