@@ -131,6 +131,11 @@ def edited(page, text):
     page.get_by_role("button", name="Save").click()
 
 
+def texts(api):
+    """The policies, by name."""
+    return {policy.name: policy.text for policy in api.services.tuning.current()}
+
+
 def test_a_policy_is_set_in_place_of_a_file_and_withdrawn(api, console):
     page = console.entered("/tuning")
     page.get_by_role("link", name="ksm").click()
@@ -139,14 +144,14 @@ def test_a_policy_is_set_in_place_of_a_file_and_withdrawn(api, console):
     edited(page, KSM.replace("1}", "0}"))
     expect(page.locator("#said")).to_contain_text("in force in all workers")
     expect(page.get_by_role("heading", name="ksm set")).to_be_visible()
-    assert "target: 0" in api.services.tuning.texts()["ksm"]
+    assert "target: 0" in texts(api)["ksm"]
     edited(page, KSM.replace("1}", "2}"))
     expect(page.locator("#said")).to_contain_text("in force in all workers")
     page.get_by_role("button", name="Withdraw").click()
     page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
     row = lines(page, "Tuning policies in force").filter(has_text="ksm")
     expect(row).to_contain_text("ksm.yaml")
-    assert api.services.tuning.texts()["ksm"] == KSM
+    assert texts(api)["ksm"] == KSM
 
 
 @pytest.mark.deep
@@ -160,7 +165,7 @@ def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     expect(issue.locator("mark")).to_have_text("t")
     console.check()
     expect(page.get_by_label("Text", exact=True)).to_have_value(BROKEN)
-    assert "mine" not in api.services.tuning.texts()
+    assert "mine" not in texts(api)
     issue.get_by_role("button", name="Line 3, column 26").click()
     expect(page.get_by_label("Text", exact=True)).to_be_focused()
     page.keyboard.type("x")
@@ -169,7 +174,7 @@ def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     )
     edited(page, KSM)
     expect(page.get_by_role("heading", name="mine set")).to_be_visible()
-    assert api.services.tuning.texts()["mine"] == KSM
+    assert texts(api)["mine"] == KSM
 
 
 @pytest.mark.deep
@@ -182,10 +187,10 @@ def test_a_change_that_another_made_meanwhile_is_shown_and_not_overwritten(api, 
     expect(page.get_by_role("alert").first).to_contain_text("has changed in the meantime")
     expect(page.get_by_role("region", name="Its text now")).to_have_text(theirs)
     expect(page.get_by_label("Text", exact=True)).to_have_value(ours)
-    assert api.services.tuning.texts()["ksm"] == theirs
+    assert texts(api)["ksm"] == theirs
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#said")).to_contain_text("in force in all workers")
-    assert api.services.tuning.texts()["ksm"] == ours
+    assert texts(api)["ksm"] == ours
     api.services.tuning.set("ksm", None)
     edited(page, theirs)
     expect(page.locator("#other")).to_contain_text(KSM)
@@ -199,10 +204,10 @@ def test_a_policy_that_was_withdrawn_meanwhile_is_set_again_on_purpose_only(api,
     api.services.tuning.set("mine", None)
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#other")).to_contain_text("It was withdrawn")
-    assert "mine" not in api.services.tuning.texts()
+    assert "mine" not in texts(api)
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#said")).to_contain_text("in force in all workers")
-    assert api.services.tuning.texts()["mine"] == KSM
+    assert texts(api)["mine"] == KSM
 
 
 @pytest.mark.deep
@@ -223,7 +228,7 @@ def test_a_text_is_still_there_after_the_session_has_ended(api, console):
     page.get_by_role("link", name="Tuning").first.click()
     page.get_by_role("link", name="ksm").click()
     expect(page.locator("#said")).to_be_empty()
-    assert api.services.tuning.texts()["ksm"] == ours
+    assert texts(api)["ksm"] == ours
 
 
 @pytest.mark.deep
