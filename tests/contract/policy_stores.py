@@ -10,7 +10,13 @@ from sqlalchemy import delete
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.database import Database
 from scheduler_worker.backends.sql.migrate import PolicySchema
-from scheduler_worker.backends.sql.schema import metadata
+from scheduler_worker.backends.sql.schema import (
+    audit,
+    policy,
+    policy_cluster,
+    policy_unit,
+    policy_user_unit,
+)
 from scheduler_worker.backends.sql.store import SqlPolicyStore
 
 SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
@@ -49,7 +55,7 @@ class Databases:
         if is_new:
             PolicySchema(database).upgrade()
         with database.writing() as connection:
-            for table in reversed(metadata.sorted_tables):
+            for table in (policy_cluster, policy_user_unit, policy, policy_unit, audit):
                 connection.execute(delete(table))
         database.close()
         return self._urls[kind]

@@ -1,22 +1,23 @@
 """The policy store on SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, update
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, tuple_, update
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.backends.sql import rows
 from scheduler_worker.backends.sql.database import Database
 from scheduler_worker.backends.sql.schema import (
+    NAME,
     audit,
     policy,
     policy_cluster,
-    policy_parameter,
-    policy_policy_unit,
     policy_unit,
+    policy_user_unit,
 )
 from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
+from scheduler_worker.model.policies import read_policy, write_policy
 from scheduler_worker.policy_store import (
     EVERYTHING,
     MAX_PAGE,
@@ -28,6 +29,9 @@ from scheduler_worker.policy_store import (
     StoredUnit,
     marker_number,
 )
+from scheduler_worker.wording import cut
+
+_MAX_REASON = 4096
 
 
 class SqlPolicyStore:
@@ -54,8 +58,8 @@ class SqlPolicyStore:
                     f"Policy {stored.document.name}", stored.changed_by, stored.document.version
                 )
             _check_name(connection, policy)
-            connection.execute(insert(_POLICY), rows.policy_row(policy))
-            _insert_parts(connection, policy)
+            connection.execute(insert(_POLICY), _policy_row(policy))
+            _insert_user_units(connection, policy)
             _record(connection, audit)
 
         self.database.write(work)
@@ -64,19 +68,18 @@ class SqlPolicyStore:
         policy_id = policy.document.id
 
         def work(connection: Connection) -> None:
-            row = rows.policy_row(policy)
             _check_version(connection, policy_id, expected_version)
             _check_name(connection, policy)
             done = connection.execute(
                 update(_POLICY)
                 .where(_POLICY.c.id == policy_id, _POLICY.c.version == expected_version)
-                .values(row)
+                .values(_policy_row(policy))
             )
             if not done.rowcount:  # another edit was committed since the check
                 raise _lost_edit(connection, policy_id)
-            for part in (policy_policy_unit, policy_parameter):
-                connection.execute(delete(part).where(part.c.policy_id == policy_id))
-            _insert_parts(connection, policy)
+            used = policy_user_unit
+            connection.execute(delete(used).where(used.c.policy_id == policy_id))
+            _insert_user_units(connection, policy)
             _record(connection, audit)
 
         self.database.write(work)
@@ -119,11 +122,10 @@ class SqlPolicyStore:
                 select(_POLICY.c.id).where(_POLICY.c.id == attachment.policy_id)
             ):
                 raise NotFound("policy", attachment.policy_id)
-            row = rows.attachment_row(attachment)
+            table, row = policy_cluster, _attachment_row(attachment)
             if now is None:
-                connection.execute(insert(policy_cluster), row)
+                connection.execute(insert(table), row)
             else:
-                table = policy_cluster
                 done = connection.execute(
                     update(table)
                     .where(table.c.cluster == cluster, table.c.version == expected_version)
@@ -133,11 +135,6 @@ class SqlPolicyStore:
                     raise _attachment_conflict(
                         cluster, next(iter(_attachments(connection, cluster)), None)
                     )
-                connection.execute(
-                    delete(policy_parameter).where(policy_parameter.c.cluster == cluster)
-                )
-            parameters = rows.parameter_rows("cluster", cluster, attachment.parameters)
-            _insert_all(connection, policy_parameter, parameters)
             _record(connection, audit)
 
         self.database.write(work)
@@ -147,13 +144,13 @@ class SqlPolicyStore:
     def units(self) -> list[StoredUnit]:
         with self.database.reading() as connection:
             query = select(policy_unit).order_by(policy_unit.c.name, policy_unit.c.kind)
-            return [rows.stored_unit(row) for row in connection.execute(query)]
+            return [_stored_unit(row) for row in connection.execute(query)]
 
     def put_units(self, units: Sequence[StoredUnit]) -> None:
         def work(connection: Connection) -> None:
             known = set(connection.scalars(select(policy_unit.c.id)))
             for unit in units:
-                row = rows.unit_row(unit)
+                row = _unit_row(unit)
                 if unit.id in known:
                     change = update(policy_unit).where(policy_unit.c.id == unit.id).values(row)
                     connection.execute(change)
@@ -171,9 +168,8 @@ class SqlPolicyStore:
                 raise NotFound("unit", unit_id)
             users = connection.scalars(
                 select(_POLICY.c.name)
-                .distinct()
-                .join(policy_policy_unit)
-                .where(policy_policy_unit.c.unit_id == unit_id)
+                .join(policy_user_unit, policy_user_unit.c.policy_id == _POLICY.c.id)
+                .where(policy_user_unit.c.unit_id == unit_id)
                 .order_by(_POLICY.c.name)
             ).all()
             if users:
@@ -196,14 +192,14 @@ class SqlPolicyStore:
         if after is not None:
             query = query.where(audit.c.id > marker_number(after))
         with self.database.reading() as connection:
-            return [rows.audit_entry(row) for row in connection.execute(query)]
+            return [_audit_entry(row) for row in connection.execute(query)]
 
     def purge_audit(self, *, before_s: float, limit: int) -> int:
-        oldest = select(audit.c.id, audit.c.at).order_by(audit.c.id).limit(limit)
+        oldest = select(audit.c.id, audit.c.at_s).order_by(audit.c.id).limit(limit)
 
         def work(connection: Connection) -> int:
             # The ids are in the order of time, so no index of times is needed.
-            old = [row.id for row in connection.execute(oldest) if row.at < before_s]
+            old = [row.id for row in connection.execute(oldest) if row.at_s < before_s]
             if old:
                 connection.execute(delete(audit).where(audit.c.id.in_(old)))
             return len(old)
@@ -226,71 +222,108 @@ def _conditions(criteria: AuditFilter) -> list[ColumnElement[bool]]:
     }
     conditions = [column == value for column, value in equal.items() if value is not None]
     if criteria.since_s is not None:
-        conditions.append(audit.c.at >= criteria.since_s)
+        conditions.append(audit.c.at_s >= criteria.since_s)
     if criteria.until_s is not None:
-        conditions.append(audit.c.at < criteria.until_s)
+        conditions.append(audit.c.at_s < criteria.until_s)
     return conditions
 
 
 def _policies(connection: Connection, policy_id: str | None = None) -> list[StoredPolicy]:
     """The policy with this id, or all by name."""
-    uses, parameters = policy_policy_unit, policy_parameter
-    policy_query = select(policy).order_by(policy.c.name_key)
-    use_query = select(uses).order_by(uses.c.policy_id, uses.c.kind, uses.c.sequence)
+    query = select(policy).order_by(policy.c.name_key)
     if policy_id is not None:
-        policy_query = policy_query.where(policy.c.id == policy_id)
-        use_query = use_query.where(uses.c.policy_id == policy_id)
-    by_policy: dict[str, list[Any]] = {}
-    numbers = []
-    for use in connection.execute(use_query):
-        by_policy.setdefault(use.policy_id, []).append(use)
-        numbers.append(use.id)
-    parameter_query = select(parameters).where(parameters.c.cluster.is_(None))
-    if policy_id is not None:
-        of_policy = parameters.c.policy_id == policy_id
-        parameter_query = parameter_query.where(or_(of_policy, parameters.c.use_id.in_(numbers)))
-    values = connection.execute(parameter_query).all()
-    own, of_uses = rows.by_owner(values, "policy_id"), rows.by_owner(values, "use_id")
+        query = query.where(policy.c.id == policy_id)
     return [
-        rows.stored_policy(row, by_policy[row.id], own.get(row.id, {}), of_uses)
-        for row in connection.execute(policy_query)
+        StoredPolicy(
+            document=read_policy(row.document),
+            changed_by=row.changed_by,
+            changed_at_s=row.changed_at_s,
+        )
+        for row in connection.execute(query)
     ]
 
 
 def _attachments(connection: Connection, cluster: str | None = None) -> list[Attachment]:
     """The attachment of this cluster, or all by name."""
-    attachment_query = select(policy_cluster).order_by(policy_cluster.c.cluster)
-    parameter_query = select(policy_parameter).where(policy_parameter.c.cluster.is_not(None))
+    query = select(policy_cluster).order_by(policy_cluster.c.cluster)
     if cluster is not None:
-        attachment_query = attachment_query.where(policy_cluster.c.cluster == cluster)
-        parameter_query = parameter_query.where(policy_parameter.c.cluster == cluster)
-    own = rows.by_owner(connection.execute(parameter_query), "cluster")
+        query = query.where(policy_cluster.c.cluster == cluster)
     return [
-        rows.stored_attachment(row, own.get(row.cluster, {}))
-        for row in connection.execute(attachment_query)
+        Attachment(
+            cluster=row.cluster,
+            policy_id=row.policy_id or row.built_in_policy,
+            is_built_in=row.policy_id is None,
+            parameters=_parameters(row.parameters),
+            version=row.version,
+            changed_by=row.changed_by,
+            changed_at_s=row.changed_at_s,
+        )
+        for row in connection.execute(query)
     ]
 
 
-def _insert_parts(connection: Connection, stored: StoredPolicy) -> None:
-    """Insert the uses of units, and all parameters, of a policy whose row is there."""
-    document = stored.document
-    names = {use.unit for _, use in rows.use_rows(document, {})}
-    query = select(policy_unit.c.kind, policy_unit.c.name, policy_unit.c.id)
-    known = connection.execute(query.where(policy_unit.c.name.in_(names)))
-    made = rows.use_rows(document, {(row.kind, row.name): row.id for row in known})
-    numbers = connection.scalars(
-        insert(policy_policy_unit).returning(policy_policy_unit.c.id, sort_by_parameter_order=True),
-        [row for row, _ in made],
-    ).all()
-    parameters = rows.parameter_rows("policy_id", document.id, document.parameters)
-    for number, (_, use) in zip(numbers, made, strict=True):
-        parameters += rows.parameter_rows("use_id", number, use.parameters)
-    _insert_all(connection, policy_parameter, parameters)
+def _policy_row(policy: StoredPolicy) -> dict[str, Any]:
+    document = policy.document
+    return {
+        "id": document.id,
+        "name": document.name,
+        "name_key": document.name.casefold(),
+        "document": write_policy(document).decode(),
+        "version": document.version,
+        "changed_by": cut(policy.changed_by, NAME),
+        "changed_at_s": policy.changed_at_s,
+    }
 
 
-def _insert_all(connection: Connection, table: Any, values: Sequence[dict[str, Any]]) -> None:
-    if values:
-        connection.execute(insert(table), list(values))
+def _insert_user_units(connection: Connection, stored: StoredPolicy) -> None:
+    """Note which user units a stored policy uses, so that none of them can be removed."""
+    units, document = policy_unit, stored.document
+    balances = () if document.balance is None else (document.balance,)
+    uses = {"filter": document.filters, "weight": document.weights, "balance": balances}
+    uses["selector"] = (document.selector,)
+    used = [(kind, use.unit) for kind, some in uses.items() for use in some]
+    of_users = select(units.c.id).where(tuple_(units.c.kind, units.c.name).in_(used))
+    rows = [
+        {"policy_id": document.id, "unit_id": unit_id} for unit_id in connection.scalars(of_users)
+    ]
+    if rows:
+        connection.execute(insert(policy_user_unit), rows)
+
+
+def _attachment_row(attachment: Attachment) -> dict[str, Any]:
+    policy_id = attachment.policy_id
+    return {
+        "cluster": attachment.cluster,
+        "policy_id": None if attachment.is_built_in else policy_id,
+        "built_in_policy": policy_id if attachment.is_built_in else None,
+        "parameters": _json(attachment.parameters),
+        "version": attachment.version,
+        "changed_by": cut(attachment.changed_by, NAME),
+        "changed_at_s": attachment.changed_at_s,
+    }
+
+
+def _unit_row(unit: StoredUnit) -> dict[str, Any]:
+    fields = {"kind": str(unit.kind), "parameters": _json(unit.parameters)}
+    return msgspec.structs.asdict(unit) | fields
+
+
+def _stored_unit(row: Row[Any]) -> StoredUnit:
+    return StoredUnit(**row._asdict() | {"parameters": _parameters(row.parameters)})
+
+
+def _json(parameters: Mapping[str, str]) -> str:
+    return msgspec.json.encode(parameters, order="sorted").decode()
+
+
+def _parameters(text: str) -> dict[str, str]:
+    return msgspec.json.decode(text, type=dict[str, str])
+
+
+def _audit_entry(row: Row[Any]) -> AuditEntry:
+    fields = row._asdict()
+    number, user = fields.pop("id"), fields.pop("user_name")
+    return AuditEntry(id=str(number), user=user, **fields)
 
 
 def _check_version(
@@ -330,4 +363,16 @@ def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
 
 
 def _record(connection: Connection, entry: AuditEntry) -> None:
-    connection.execute(insert(audit), rows.audit_row(entry))
+    """Add an entry, which gets its number from the database."""
+    row = {
+        "at_s": entry.at_s,
+        "user_name": cut(entry.user, NAME),
+        "origin": cut(entry.origin, NAME),
+        "action": cut(entry.action, 64),
+        "subject": cut(entry.subject, NAME),
+        "result": entry.result,
+        "reason": cut(entry.reason, _MAX_REASON),
+        "before": entry.before,
+        "after": entry.after,
+    }
+    connection.execute(insert(audit), row)
