@@ -3,11 +3,11 @@
 ::
 
     admin@internal:
-      password: scrypt:16384:8:1:<salt>:<hash>
+      password: scrypt:16384:8:1$<salt>$<hash>
       roles:
       - role: administrator
     anna:
-      password: scrypt:16384:8:1:<salt>:<hash>
+      password: scrypt:16384:8:1$<salt>$<hash>
       roles:
       - role: policy_editor
         cluster: rack-1
@@ -16,13 +16,10 @@ A role without a cluster holds for the whole system. ``scheduler-worker-manage u
 file; it is read again when it has changed.
 """
 
-import base64
 import contextlib
 import fcntl
 import hashlib
-import hmac
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,16 +28,13 @@ from typing import Annotated
 import msgspec
 import yaml
 from msgspec import Meta
+from werkzeug.security import check_password_hash, generate_password_hash
 
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.operations.callers import ROLES, Grant
 
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@+-]{1,128}\Z")]
 
-_COST, _BLOCK, _PARALLEL = 2**14, 8, 1
-_MAX_COST, _MAX_BLOCK, _MAX_PARALLEL = 2**20, 32, 16
-_MAX_MEMORY = 256 * 2**20
-"""Bytes that scrypt may take; a hash in the file that asks for more is refused."""
 MIN_PASSWORD = 8
 MAX_PASSWORD = 1024
 """Bounds of a password's length, in characters."""
@@ -65,34 +59,15 @@ _UserTable = dict[UserName, User]
 
 def hashed(password: str) -> str:
     """The salted hash of a password, as in the file."""
-    salt = secrets.token_bytes(16)
-    digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLEL)
-    written = ":".join(base64.b64encode(part).decode() for part in (salt, digest))
-    return f"scrypt:{_COST}:{_BLOCK}:{_PARALLEL}:{written}"
+    return generate_password_hash(password, "scrypt:16384:8:1")
 
 
 def is_password(password: str, stored_hash: str) -> bool:
     """Whether a password has this hash; False for a hash that cannot be read."""
     try:
-        method, cost, block, parallel, salt, digest = stored_hash.split(":")
-        if method != "scrypt" or len(password) > MAX_PASSWORD:
-            return False
-        numbers = int(cost), int(block), int(parallel)
-        if any(
-            n > top for n, top in zip(numbers, (_MAX_COST, _MAX_BLOCK, _MAX_PARALLEL), strict=True)
-        ):
-            return False
-        computed = _scrypt(password, base64.b64decode(salt), *numbers)
-        return hmac.compare_digest(computed, base64.b64decode(digest))
-    except ValueError:
+        return len(password) <= MAX_PASSWORD and check_password_hash(stored_hash, password)
+    except (ValueError, MemoryError):
         return False
-
-
-def _scrypt(password: str, salt: bytes, cost: int, block: int, parallel: int) -> bytes:
-    secret = password.encode(errors="surrogatepass")
-    return hashlib.scrypt(
-        secret, salt=salt, n=cost, r=block, p=parallel, maxmem=_MAX_MEMORY, dklen=32
-    )
 
 
 def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
