@@ -24,7 +24,7 @@ SEARCH_S = 3600
 """The limit of a search, which ends by the number of its examples: only a hang reaches it."""
 
 
-users._COST = 2
+users._METHOD = "scrypt:256:1:1"
 """Of hashes made in this process: with what the worker takes, each takes 50 ms of a processor."""
 
 

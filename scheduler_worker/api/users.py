@@ -35,6 +35,7 @@ from scheduler_worker.operations.callers import ROLES, Grant
 
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@+-]{1,128}\Z")]
 
+_METHOD = "scrypt:16384:8:1"
 MIN_PASSWORD = 8
 MAX_PASSWORD = 1024
 """Bounds of a password's length, in characters."""
@@ -59,7 +60,7 @@ _UserTable = dict[UserName, User]
 
 def hashed(password: str) -> str:
     """The salted hash of a password, as in the file."""
-    return generate_password_hash(password, "scrypt:16384:8:1")
+    return generate_password_hash(password, _METHOD)
 
 
 def is_password(password: str, stored_hash: str) -> bool:

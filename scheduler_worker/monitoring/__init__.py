@@ -15,8 +15,8 @@ from scheduler_worker.monitoring import dump
 from scheduler_worker.monitoring.health import Health, Load, Readiness
 from scheduler_worker.monitoring.journal import Journal
 from scheduler_worker.monitoring.logs import protect
+from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.monitoring.pages import MonitoringPages
-from scheduler_worker.monitoring.recent import Recent
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.observer import Outcome
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Health", "Load", "Monitor", "protect", "stalled"]
 
 
-class Monitor(Recent, MonitoringPages):
+class Monitor(Metrics, MonitoringPages):
     """The worker's observer, and its HTTP server for metrics and health.
 
     Calls ``health`` only after :meth:`start`. With port 0 there is no HTTP server.

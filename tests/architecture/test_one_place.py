@@ -36,10 +36,10 @@ import json
 from scheduler_worker import events
 from scheduler_worker.model.worker_reports import WorkerReport
 from scheduler_worker.monitoring.health import Load
-from scheduler_worker.monitoring.recent import Recent
+from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.service.health import rules
 
-worker = Recent(Load)
+worker = Metrics(Load)
 worker.count(events.SHELVES, "upper")
 [finding] = rules._troubles({"one": WorkerReport(lately=worker.lately())})
 print(json.dumps({
