@@ -39,7 +39,6 @@ from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.taking_over import TakingOver
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
@@ -206,7 +205,6 @@ class Worker:
             self._endpoints(),
             slots=settings.slots,
             limits=settings.deliveries,
-            translate=to_wire,
             observer=self.monitor,
             stuck_after_s=_stuck_after_s(self.settings.placement),
             comes_first=self.feeder is None,  # else once all hosts are known

@@ -30,7 +30,6 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.policies.units import nova_pipeline
 from scheduler_worker.service.tuning.policies import TuningPolicies
 
@@ -196,9 +195,9 @@ def _check_bus(conf: Configuration, settings: Settings) -> None:
             bus.copies(
                 rpc.topic,
                 settings.host,
-                Dispatcher((), to_wire),
+                Dispatcher(()),
                 max_messages=settings.dry_run.max_requests,
                 limits=rpc.deliveries,
                 observer=Observer(),
             )
-        bus.server(rpc.topic, settings.host, (), translate=to_wire).stop(0.0)
+        bus.server(rpc.topic, settings.host, ()).stop(0.0)

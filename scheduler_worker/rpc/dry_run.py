@@ -7,7 +7,6 @@ from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, context_of
 from scheduler_worker.rpc.nova import decode_request
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.simulation.dry_run import DryRun
 
 LOG = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ class CopiedRequests(Dispatcher):
     """
 
     def __init__(self, dry_run: DryRun) -> None:
-        super().__init__((), to_wire)
+        super().__init__(())
         self._dry_run = dry_run
 
     async def serve(self, message: Message, **_: Any) -> Result:

@@ -43,7 +43,7 @@ from scheduler_worker.rpc.defaults import (
     RABBIT_DEFAULTS,
     SLOTS,
 )
-from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
+from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -128,7 +128,6 @@ class Bus:
         server: str,
         endpoints: Sequence[Endpoint],
         *,
-        translate: Translate,
         slots: int = SLOTS,
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
@@ -137,7 +136,7 @@ class Bus:
     ) -> QueueServer:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
-        ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
+        ``slots`` requests are worked on at a time.
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
         ``comes_first`` other consumers of the topic go before it, until it is told to come first.
         Raises ConfigError for options that it does not support.
@@ -151,7 +150,7 @@ class Bus:
             openers,
             settings,
             names,
-            Dispatcher(endpoints, translate, observer),
+            Dispatcher(endpoints, observer),
             slots=slots,
             limits=limits or DeliveryLimits(),
             observer=observer,
