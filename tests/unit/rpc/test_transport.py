@@ -32,11 +32,11 @@ def test_options_get_our_defaults_and_may_be_registered_twice(conf):
 def test_the_configured_url_is_used(conf):
     transport.register_opts(conf)
     conf.set_override("transport_url", "local://configured/")
-    assert Bus(conf, default_url="local://default/").url == "local://configured/"
+    assert Bus(conf).url == "local://configured/"
 
 
-def test_the_default_url_applies_where_none_is_configured(conf):
-    assert Bus(conf, default_url="local://default/").url == "local://default/"
+def test_the_embedded_bus_is_used_where_no_url_is_configured(conf):
+    assert Bus(conf).url == "local:///"
 
 
 @pytest.mark.parametrize(
