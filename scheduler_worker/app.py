@@ -213,11 +213,11 @@ class Worker:
     def _endpoints(self) -> list[Endpoint]:
         settings = self.settings
         access = Access(Rights(settings.api.policy_file), SharedAudit(self.state, self._clock))
-        callers = bind.Callers(settings.rpc.caller_role, settings.api.keystone_roles)
+        caller_role, roles = settings.rpc.caller_role, settings.api.keystone_roles
         return [
             NovaEndpoint(self.scheduler, self.inventory, self.feeder).endpoint(),
             WorkerEndpoint(self.scheduler, self.inventory, self.balancer, self.bus).endpoint(),
-            bind.endpoint(OPERATIONS, self.services, access, callers),
+            bind.endpoint(OPERATIONS, self.services, access, caller_role, roles),
             baseapi(),
         ]
 

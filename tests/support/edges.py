@@ -139,8 +139,7 @@ class Edges:
         self.worker = OneWorker(scenario.tuner)
         services = rest.services._replace(store=None, worker=self.worker)
         access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
-        callers = bind.Callers(role, ROLES)
-        self._dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, callers)])
+        self._dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, role, ROLES)])
         bus: Any = self
         self.client_of_it = SchedulerClient(bus)
 
