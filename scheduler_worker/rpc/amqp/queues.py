@@ -143,12 +143,3 @@ def needs(permission: str) -> Iterator[None]:
         raise BusUnavailable(
             f"RabbitMQ refuses this worker's account: it needs {permission} ({error})"
         ) from None
-
-
-def explained(error: Exception, names: QueueNames) -> str:
-    """The message for a queue that exists and is of another kind, with what to do."""
-    return (
-        f"A queue of topic {names.topic} exists in RabbitMQ and is of another kind than "
-        f"[oslo_messaging_rabbit] says ({error}); set amqp_durable_queues, amqp_auto_delete and "
-        "rabbit_quorum_queue as it was declared, or stop all its users and delete it"
-    )
