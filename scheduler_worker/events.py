@@ -230,9 +230,7 @@ UNIT_FILES: Final = Count(
 # Tuning and balancing
 
 TUNING_TIME: Final = Duration(
-    "tuning_cycle_seconds",
-    "tuning turns of this worker, from taking a turn to its end",
-    _CLUSTER,
+    "tuning_cycle_seconds", "tuning turns of this worker, from taking a turn to its end", _CLUSTER
 )
 TUNING_CASTS: Final = Count(
     "tuning_casts_total",
@@ -338,9 +336,7 @@ DRY_RUN: Final = Count(
     ("result",),
 )
 FEED_TIME: Final = Duration(
-    "feed_round_seconds",
-    "rounds of this worker that brought a cell up to date",
-    ("cell",),
+    "feed_round_seconds", "rounds of this worker that brought a cell up to date", ("cell",)
 )
 FEED_ROWS: Final = Count(
     "feed_rows_total",
