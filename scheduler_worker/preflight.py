@@ -18,14 +18,7 @@ from scheduler_worker.errors import (
     ConfigError,
     StateUnavailable,
 )
-from scheduler_worker.factories import (
-    FILTERS,
-    POLICY_UNITS,
-    WEIGHERS,
-    open_bus,
-    open_state,
-    registered,
-)
+from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.dispatcher import Dispatcher
@@ -58,7 +51,7 @@ def has_transport_url(conf: Configuration) -> bool:
 
 def check_processes(settings: Settings, processes: int) -> None:
     """Raise ConfigError where several processes cannot share the configured state."""
-    state = open_state(settings.state, SystemClock())
+    state = factories.open_state(settings.state, SystemClock())
     try:
         if processes > 1 and not state.characteristics.spans_processes:
             raise ConfigError(
@@ -134,7 +127,7 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
 
     Consumes nothing.
     """
-    with open_bus(conf, settings.rpc) as bus:
+    with factories.open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(
                 f"RabbitMQ at {address}", [refusal] if refusal else [], fix=remedies.BUS
@@ -143,7 +136,7 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
         refusal = nova.problem()
         yield Connection("Nova", [refusal] if refusal else [], fix=remedies.NOVA)
     clock = SystemClock()
-    state = WatchedState(open_state(settings.state, clock), clock)
+    state = WatchedState(factories.open_state(settings.state, clock), clock)
     try:
         problem = state.problem()
         notes = () if problem else state.check()
@@ -190,7 +183,7 @@ def _check_feed(conf: Configuration, settings: Settings) -> None:
 def _check_bus(conf: Configuration, settings: Settings) -> None:
     """Raise ConfigError where the options of the bus contradict each other."""
     rpc = settings.rpc
-    with open_bus(conf, rpc) as bus:
+    with factories.open_bus(conf, rpc) as bus:
         if settings.dry_run is not None:
             bus.copies(
                 rpc.topic,
