@@ -234,7 +234,7 @@ def context_of(
     waited_s: float = 0.0,
 ) -> Context:
     """What handlers may know of the caller; its token and service catalogue are left out."""
-    fields = message.context
+    fields, roles = message.context, message.context.get("roles")
     texts = {name: value for name, value in fields.items() if isinstance(value, str)}
     return Context(
         request_id=texts.get("request_id", ""),
@@ -242,14 +242,12 @@ def context_of(
         traceparent=texts.get(TRACEPARENT),
         user_id=texts.get("user_id"),
         project_id=texts.get("project_id"),
-        roles=_texts(fields.get("roles")),
+        roles=tuple(role for role in roles if isinstance(role, str))
+        if isinstance(roles, list)
+        else (),
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,
         waited_s=waited_s,
         remaining_s=remaining_s,
         yield_slot=yield_slot,
     )
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()

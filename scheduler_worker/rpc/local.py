@@ -97,15 +97,11 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
                 self._bus.calls.pop(call, None)
 
     def _deliver(self, target: oslo_messaging.Target, message: _Message, mandatory: bool) -> None:
-        if target.fanout:
-            self._bus.publish_fanout(target.topic, message)
-            return
+        exchange = target.exchange or self._default_exchange
         key = f"{target.topic}.{target.server}" if target.server else target.topic
-        address = _Address(target.exchange or self._default_exchange, key)
-        if not self._bus.publish(address, message) and mandatory:
-            raise oslo_messaging.MessageUndeliverable(
-                None, address.exchange, address.routing_key, message.body
-            )
+        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
+        if not self._bus.publish(address, message) and mandatory and not target.fanout:
+            raise oslo_messaging.MessageUndeliverable(None, exchange, key, message.body)
 
     def _answer(self, call: str, timeout: float | None, silence: float | None) -> Any:
         """Wait for the answer. A heartbeat extends the wait for the next one, never the whole."""
@@ -325,9 +321,9 @@ class _Delivery(NamedTuple):
         return self._replace(message=message)
 
 
-class _Address(NamedTuple):
-    exchange: str | None
-    routing_key: str
+_Address = tuple[object, str]
+"""An exchange and a routing key, or :data:`_FANOUT` and a topic."""
+_FANOUT = object()
 
 
 class _Queue(msgspec.Struct, eq=False):
@@ -362,12 +358,11 @@ class _Queue(msgspec.Struct, eq=False):
 
 
 class _Bus:
-    """Queues by address, fanout queues by topic, calls by id."""
+    """Queues by address, calls by id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[_Address, _Queue] = {}
-        self._fanouts: dict[str, list[_Queue]] = {}
+        self._queues: dict[_Address, list[_Queue]] = {}
         self.calls: dict[str, queue.SimpleQueue[bytes]] = {}
         """The answers of each call whose caller waits, by its id."""
 
@@ -378,14 +373,15 @@ class _Bus:
         keys = names.queue, names.own_queue, names.dead_letters
         fanout = _Queue(names.fanout_queue)
         with self._lock:
-            self._fanouts.setdefault(names.topic, []).append(fanout)
-            at = [_Address(names.exchange, key) for key in keys]
-            shared, own, dead = (self._queues.setdefault(a, _Queue(a.routing_key)) for a in at)
+            self._queues.setdefault((_FANOUT, names.topic), []).append(fanout)
+            [shared], [own], [dead] = (
+                self._queues.setdefault((names.exchange, key), [_Queue(key)]) for key in keys
+            )
             return [shared, own, fanout, dead]
 
     def forget(self, topic: str, fanout: _Queue) -> None:
         with self._lock:
-            self._fanouts[topic].remove(fanout)
+            self._queues[_FANOUT, topic].remove(fanout)
 
     def consume(self, consumer: _Consumer) -> None:
         with self._lock:
@@ -429,15 +425,10 @@ class _Bus:
     def publish(self, address: _Address, message: _Message) -> bool:
         """Whether there is a queue for it."""
         with self._lock:
-            destination = self._queues.get(address)
-            if destination is not None:
-                destination.put(message)
-            return destination is not None
-
-    def publish_fanout(self, topic: str, message: _Message) -> None:
-        with self._lock:
-            for queue in self._fanouts.get(topic, ()):
+            queues = self._queues.get(address, ())
+            for queue in queues:
                 queue.put(message)
+            return bool(queues)
 
 
 _BUSES: weakref.WeakValueDictionary[tuple[object, ...], _Bus] = weakref.WeakValueDictionary()

@@ -337,19 +337,11 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
             return CallTimeout(str(error))
         case oslo_messaging.MessageUndeliverable():
             return Undeliverable(f"Nobody listens to {error.routing_key} on {error.exchange}")
-    if _is_rebuilt_builtin(error):
-        return RemoteFailure(
-            "builtins", type(error).__name__, str(error.args[0]).partition("\n")[0]
-        )
-    if isinstance(error, AWAY):
-        return failed(error)
-    return error
-
-
-def _is_rebuilt_builtin(error: Exception) -> bool:
-    """oslo.messaging rebuilds builtin errors, with the remote traceback after a line break."""
-    is_builtin = type(error).__module__ == "builtins"
-    return is_builtin and bool(error.args) and "\n" in str(error.args[0])
+    # oslo.messaging rebuilds builtin errors, with the remote traceback after a line break.
+    text, line_break, _ = str(error.args[0] if error.args else "").partition("\n")
+    if line_break and type(error).__module__ == "builtins":
+        return RemoteFailure("builtins", type(error).__name__, text)
+    return failed(error) if isinstance(error, AWAY) else error
 
 
 def _bounded(work: Callable[[], Any], timeout_s: float) -> Any:
