@@ -114,12 +114,12 @@ class Connection(NamedTuple):
     """The result of an attempt to connect."""
 
     name: str
-    problems: Sequence[str] = ()
+    problem: str | None
     """Why it would not serve a worker."""
     notes: Sequence[str] = ()
     """Advice to the operator about its settings."""
     fix: str = ""
-    """What to check if there are problems."""
+    """What to check if there is a problem."""
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
@@ -129,12 +129,9 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     """
     with factories.open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
-            yield Connection(
-                f"RabbitMQ at {address}", [refusal] if refusal else [], fix=remedies.BUS
-            )
+            yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)
     if (nova := factories.open_nova(conf, settings)) is not None:
-        refusal = nova.problem()
-        yield Connection("Nova", [refusal] if refusal else [], fix=remedies.NOVA)
+        yield Connection("Nova", nova.problem(), fix=remedies.NOVA)
     clock = SystemClock()
     state = WatchedState(factories.open_state(settings.state, clock), clock)
     try:
@@ -144,18 +141,17 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
         problem, notes = str(error), ()
     finally:
         state.close()
-    problems = [problem] if problem else []
-    yield Connection("the shared state", problems, notes, remedies.of_state(problem or ""))
+    yield Connection("the shared state", problem, notes, remedies.of_state(problem or ""))
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()
         session.close()
-        yield Connection("Placement", [problem] if problem else [], fix=remedies.PLACEMENT)
+        yield Connection("Placement", problem, fix=remedies.PLACEMENT)
     if settings.nova_feed is not None:
         databases = factories.open_nova_databases(settings.nova_feed.databases)
         try:
             for name, problem in databases.check():
-                yield Connection(name, [problem] if problem else [], fix=remedies.NOVA_DATABASES)
+                yield Connection(name, problem, fix=remedies.NOVA_DATABASES)
         finally:
             databases.close()
 
