@@ -20,9 +20,14 @@ from scheduler_worker import conf as configuration
 from scheduler_worker import factories, preflight, remedies
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
-from scheduler_worker.components import Component, Components, Hook
+from scheduler_worker.components import Component, Components, Hook, Periodic
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.errors import ConfigError, RequestError, SchedulerWorkerError
+from scheduler_worker.errors import (
+    ConfigError,
+    RequestError,
+    SchedulerWorkerError,
+    StateUnavailable,
+)
 from scheduler_worker.factories import open_bus, open_state
 from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import Load, Monitor, log_config, stalled
@@ -37,15 +42,11 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
-from scheduler_worker.rpc.taking_over import TakingOver
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.placement.capacity import Capacity
-from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -59,6 +60,7 @@ LOG = logging.getLogger(__name__)
 
 _CLAIMS_S = 5.0
 """How long a worker that stops takes claims back."""
+_LOOK_S, _DONE_S = 0.5, 3600.0
 
 
 class Worker:
@@ -87,7 +89,8 @@ class Worker:
         self._sandboxes = factories.build_sandboxes(settings, self.monitor)
         self._compiling = threading.Lock()
         self._logging = log_config.LogConfig(conf.log_config_append, debug=conf.debug)
-        self._pipelines = self._compile(settings.options)
+        self.pipelines = self._compile(settings.options)
+        """The compiled policies; a reload replaces them."""
         self._unit_files = (
             watch(self._sandboxes.has_changed, self.read_units_again) if self._sandboxes else None
         )
@@ -97,15 +100,15 @@ class Worker:
         )
         self.feeder = self._feed.feeder
         self.decisions = factories.build_decisions(
-            settings, self.fleet, lambda: self._pipelines, clock, self.monitor
+            settings, self.fleet, lambda: self.pipelines, clock, self.monitor
         )
         self.scheduler = self._build_scheduler()
         providers = self._feed.providers
         self.capacity = Capacity(
-            self.fleet, lambda: self._pipelines, providers.sharing if providers else None
+            self.fleet, lambda: self.pipelines, providers.sharing if providers else None
         )
         self.tuner = self._build_tuner()
-        self.balancing = factories.build_balancing(settings, self.fleet, lambda: self._pipelines)
+        self.balancing = factories.build_balancing(settings, self.fleet, lambda: self.pipelines)
         self.balancer = self._build_balancer()
         self.services = self._build_services()
         self._presence = Presence(
@@ -113,9 +116,6 @@ class Worker:
         )
         self.dry_run = self._build_dry_run()
         self._server = self._build_server()
-        self._taking_over = TakingOver(
-            self._server, self.feeder.unready if self.feeder else lambda: None
-        )
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self._has_finished = True
         self.components = self._build_components()
@@ -131,7 +131,7 @@ class Worker:
         return Scheduler(
             fleet=self.fleet,
             lock=self.state,
-            pipelines=lambda: self._pipelines,  # asked anew for each decision: a reload swaps them
+            pipelines=lambda: self.pipelines,  # asked anew for each decision: a reload swaps them
             clock=self._clock,
             observer=self.monitor,
             limits=settings.placement,
@@ -145,7 +145,7 @@ class Worker:
     def _build_services(self) -> UseCases:
         return factories.build_services(
             self.fleet,
-            lambda: self._pipelines,
+            lambda: self.pipelines,
             down_after_s=self.settings.tuning.silent_after_s,
             scheduler=self.scheduler,
             inventory=self.inventory,
@@ -161,7 +161,7 @@ class Worker:
             self.settings,
             self.fleet,
             self.state,
-            lambda: self._pipelines,
+            lambda: self.pipelines,
             self.bus,
             self._clock,
             self.monitor,
@@ -200,38 +200,29 @@ class Worker:
                 limits=settings.deliveries,
                 observer=self.monitor,
             )
+        limits = self.settings.placement
+        waits_s = limits.acquire_timeout_s + limits.hold_timeout_s + limits.wait_timeout_s
         return self.bus.server(
             settings.topic,
             self.settings.host,
             self._endpoints(),
             slots=settings.slots,
             limits=settings.deliveries,
-            translate=to_wire,
             observer=self.monitor,
-            stuck_after_s=_stuck_after_s(self.settings.placement),
+            stuck_after_s=60.0 + 2 * waits_s,
             comes_first=self.feeder is None,  # else once all hosts are known
         )
 
     def _endpoints(self) -> list[Endpoint]:
         settings = self.settings
         access = Access(Rights(settings.api.policy_file), SharedAudit(self.state, self._clock))
-        callers = bind.Callers(settings.rpc.caller_role, settings.api.keystone_roles)
+        caller_role, roles = settings.rpc.caller_role, settings.api.keystone_roles
         return [
             NovaEndpoint(self.scheduler, self.inventory, self.feeder).endpoint(),
             WorkerEndpoint(self.scheduler, self.inventory, self.balancer, self.bus).endpoint(),
-            bind.endpoint(OPERATIONS, self.services, access, callers),
+            bind.endpoint(OPERATIONS, self.services, access, caller_role, roles),
             baseapi(),
         ]
-
-    @property
-    def pipelines(self) -> Pipelines:
-        """The compiled policies; a reload replaces them."""
-        return self._pipelines
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The pipeline of clusters without a policy of their own."""
-        return self._pipelines.nova
 
     # Start, stop, reload
 
@@ -259,7 +250,21 @@ class Worker:
         ]
         if self.dry_run is not None:
             return Components(*common)
-        return Components(*common, self._taking_over, self.tuner, self.balancer, self._unit_files)
+        taking_over = Periodic("taking over", self._take_over, _LOOK_S) if self.feeder else None
+        return Components(*common, taking_over, self.tuner, self.balancer, self._unit_files)
+
+    def _take_over(self) -> float:
+        """Come first once all hosts are known; returns the seconds until the next look.
+
+        A nova-scheduler that serves the same topic loses some of the requests that it gets while it
+        stops, so it is to get none by then. And a worker that does not know the hosts yet is to get
+        no more than the other leaves.
+        """
+        with contextlib.suppress(StateUnavailable):
+            if self.feeder is None or self.feeder.unready() is None:
+                self._server.come_first()
+                return _DONE_S
+        return _LOOK_S
 
     def start(self) -> bool:
         """Start to consume; False if :meth:`stop` was called before that.
@@ -310,7 +315,12 @@ class Worker:
         warnings = [
             *configuration.unread(self._conf, transport.list_opts()),
             *configuration.notices(self._conf, transport.list_opts()),
-            *self._undeclared(),
+            *(
+                f"{name} does not declare what it reads of a request, so every request evaluates "
+                "it for all hosts that the other units passed; docs/writing-a-filter.md has the "
+                "cure"
+                for name in self.pipelines.nova.undeclared()
+            ),
         ]
         levels = dict.fromkeys(configuration.unused(self._conf), logging.INFO)  # Nova has these
         levels |= dict.fromkeys(warnings, logging.WARNING)
@@ -318,14 +328,6 @@ class Worker:
             if sentence not in self._warned:
                 LOG.log(level, sentence)
         self._warned = frozenset(levels)
-
-    def _undeclared(self) -> list[str]:
-        """A sentence for each unit that slows down every decision."""
-        return [
-            f"{name} does not declare what it reads of a request, so every request evaluates it "
-            "for all hosts that the other units passed; docs/writing-a-filter.md has the cure"
-            for name in self._pipelines.nova.undeclared()
-        ]
 
     def reload(self) -> None:
         """Read the configuration files again and apply the options that may change.
@@ -359,12 +361,12 @@ class Worker:
                 debug=tried.debug,
                 max_line=self.settings.monitoring.max_log_line,
             )
-            self._pipelines = pipelines
+            self.pipelines = pipelines
 
     def read_units_again(self) -> None:
         """Read the files of external units again where they changed. Raises as a start does."""
         with self._compiling:
-            self._pipelines = self._compile(configuration.settings(self._conf).options)
+            self.pipelines = self._compile(configuration.settings(self._conf).options)
 
     @contextlib.contextmanager
     def running(self) -> "Iterator[Worker]":
@@ -528,9 +530,3 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
         bus.close()
         state.close()
         raise
-
-
-def _stuck_after_s(limits: PlacementLimits) -> float:
-    """When a request counts as stuck: after twice its longest waits, and a margin."""
-    waits_s = limits.acquire_timeout_s + limits.hold_timeout_s + limits.wait_timeout_s
-    return 60.0 + 2 * waits_s

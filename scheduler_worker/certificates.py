@@ -13,9 +13,10 @@ class File(NamedTuple):
     path: str | None
 
 
-def tls_context(
-    authorities: File, certificate: File | None = None, key: File | None = None
-) -> ssl.SSLContext:
+_NONE = File("", None)
+
+
+def tls_context(authorities: File, certificate: File = _NONE, key: File = _NONE) -> ssl.SSLContext:
     """A client's context, which verifies the server's certificate and host name.
 
     ``authorities`` is the file of CA certificates, the system's if it has no path. ``certificate``
@@ -23,28 +24,22 @@ def tls_context(
 
     Raises ConfigError: a file cannot be read, or does not contain what it should.
     """
-    for file in (authorities, certificate, key):
-        _check_readable(file)
+    for option, path in (authorities, certificate, key):
+        try:
+            if path:
+                open(path, "rb").close()  # noqa: PTH123 - OpenSSL's own error names no file
+        except OSError as error:
+            raise ConfigError(f"{option}: {path}: {error.strerror}") from None
     try:
         context = ssl.create_default_context(cafile=authorities.path or None)
     except ssl.SSLError as error:
         raise _unusable(authorities, "certificates", error) from None
-    if certificate is not None and certificate.path:
+    if certificate.path:
         try:
-            context.load_cert_chain(certificate.path, (key and key.path) or None)
+            context.load_cert_chain(certificate.path, key.path or None)
         except ssl.SSLError as error:
             raise _unusable(certificate, "a certificate that goes with its key", error) from None
     return context
-
-
-def _check_readable(file: File | None) -> None:
-    if file is None or not file.path:
-        return
-    try:
-        with open(file.path, "rb"):  # noqa: PTH123 - OpenSSL's own error does not name the file
-            pass
-    except OSError as error:
-        raise ConfigError(f"{file.option}: {file.path}: {error.strerror}") from None
 
 
 def _unusable(file: File, expected: str, error: ssl.SSLError) -> ConfigError:

@@ -10,9 +10,9 @@ Errors of the worker are raised here as the same classes of :mod:`scheduler_work
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,7 +27,7 @@ from scheduler_worker.operations.forms import answered
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
 from scheduler_worker.rpc import nova, worker
 from scheduler_worker.rpc.defaults import EXCHANGE, TOPIC
-from scheduler_worker.rpc.transport import Bus, Client
+from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import from_wire
 
 Plain = dict[str, Any]
@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 AnyQuery = TypeVar("AnyQuery", bound=PageQuery)
 
 
-class SchedulerClient:
+class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     """Calls and casts to the workers of one topic. Safe to share between threads."""
 
     def __init__(
@@ -51,15 +51,9 @@ class SchedulerClient:
     ) -> None:
         self._bus = bus
         self._owns_bus = False
-
-        def client(**target: Any) -> Client:
-            return bus.client(
-                topic,
-                timeout_s=timeout_s,
-                call_monitor_timeout_s=call_monitor_timeout_s,
-                **target,
-            )
-
+        client = partial(
+            bus.client, topic, timeout_s=timeout_s, call_monitor_timeout_s=call_monitor_timeout_s
+        )
         self._nova = client(version=nova.VERSION)
         self._ours = lru_cache(
             lambda server: client(server=server, namespace=worker.NAMESPACE, version=worker.VERSION)
@@ -97,15 +91,7 @@ class SchedulerClient:
         if self._owns_bus:
             self._bus.close()
 
-    def __enter__(self) -> "SchedulerClient":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Placing

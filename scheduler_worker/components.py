@@ -82,17 +82,15 @@ class Periodic:
         interval_s: float,
         *,
         first_s: float = 0.0,
-        stop_s: float = _STOP_S,
         finishes: bool = False,
     ) -> None:
-        """The thread's first call comes after ``first_s``; a stop waits ``stop_s`` for its end.
+        """The thread's first call comes after ``first_s``.
 
         ``finishes``: the stop has the thread call ``run_due`` once more.
         """
         self._run_due = run_due
         self._interval_s = interval_s
         self._first_s = first_s
-        self._stop_s = stop_s
         self._finishes = finishes
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -120,12 +118,12 @@ class Periodic:
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin nothing new; wait for the end of what is running, ``stop_s`` at most."""
+        """Begin nothing new; wait for the end of what is running, for some seconds at most."""
         with self._starting:
             self._stopping.set()
         self.wake()
         if self._thread.is_alive():
-            self._thread.join(self._stop_s)
+            self._thread.join(_STOP_S)
 
     def _work(self) -> None:
         wait_s = self._first_s

@@ -1,49 +1,5 @@
 """Every error this project raises on purpose.
 
-::
-
-    SchedulerWorkerError
-    |- RequestError            the request is invalid: names the field, the problem and the fix
-    |  `- TextInvalid          a text in a language of ours is invalid; lists all of its issues
-    |- ComputeHostMetricNotFound  a required metric is missing on a host that is to be weighed
-    |- NoValidHost             no host passes: a result, not a failure; carries its Diagnosis
-    |- Conflict                a concurrent change won; a retry may succeed
-    |  |- StaleFencingToken    the lease ended before the commit; nothing was written
-    |  |- PlacementConflict    other writers of a provider in Placement were always faster
-    |  |- ClusterLockTimeout   the cluster's lock was not granted in time
-    |  |- WorkerStops          the worker stops; another one may serve the same request
-    |  `- DeadlineExceeded     the caller has given up, or would before it got the answer
-    |- BackendError            something outside the process failed
-    |  |- StateUnavailable     the shared state cannot be reached; no decision is made without it
-    |  |- SourceUnavailable    a source of hosts, or a part of it, cannot be read now
-    |  |- PolicyStoreUnavailable  the SQL database of policies cannot be reached, or refuses
-    |  |- PlacementUnavailable  Placement is away, slow or broken; a write may have been done
-    |  |- PlacementRefused     Placement does not accept the account, or answers nonsense
-    |  |- BusUnavailable       the broker cannot be reached
-    |  |  `- Undeliverable     the broker has no queue for the message
-    |  |- ExternalUnitFailed   a unit in a sandbox failed, was too slow, or answered nonsense
-    |  |- CallTimeout          no answer in time; whether the call had an effect is unknown
-    |  |- NotServed            what answered is no worker that serves the call
-    |  `- RemoteFailure        the called method raised an error
-    |- AllocationUpdateFailed  an instance holds in Placement what its request does not expect
-    |- MigrationRefused        a migration that was asked for will not be done; says why
-    |- PowerRefused            a power action that was asked for will not be done; says why
-    |- AdministrationError     a change by an administrator is refused; ``kind`` says why
-    |  |- NotFound             there is no such policy, unit or cluster
-    |  |- Invalid              a value breaks a rule: names the field, the problem and the fix
-    |  |- Disabled             an option switches off what is asked for
-    |  |- Ambiguous            several things have the name that is to mean one
-    |  |- Incomplete           a mandatory field is missing
-    |  |- Forbidden            the user lacks the right
-    |  `- ConflictingChange    what is stored is in the way
-    |     |- EditConflict      another edit was first; names whose, and which version is there
-    |     |- NameTaken         another policy has the name
-    |     `- InUse             it cannot be removed: names what uses it
-    |- TuningPolicyError       a tuning policy is invalid; lists all of its issues
-    |- ClusterPolicyError      a cluster policy is invalid; lists all of its problems
-    |- ConfigError             the configuration is invalid: names the option and the fix
-    `- InternalError           an unexpected error, whose details are in the worker's log
-
 Each message is one sentence that says what happened and, where it helps, what to do. The table in
 ``rpc/wire_errors.py``, not these classes, has the form of an error on the wire.
 """
@@ -83,7 +39,10 @@ class TextInvalid(RequestError):
 
 
 class NoValidHost(SchedulerWorkerError):
-    """Raised when no host passes; ``diagnosis`` has how many hosts each filter rejected."""
+    """Raised when no host passes, which is a result and no failure.
+
+    ``diagnosis`` has how many hosts each filter rejected.
+    """
 
     def __init__(self, reason: str, diagnosis: Diagnosis | None = None) -> None:
         super().__init__(f"No valid host was found. {reason}")
@@ -127,7 +86,7 @@ class DeadlineExceeded(Conflict):
 
 
 class WorkerStops(Conflict):
-    """Raised for a request that waits when its worker stops; nothing is reserved."""
+    """Raised for a request that waits when its worker stops; another one may serve it."""
 
 
 class BackendError(SchedulerWorkerError):
@@ -135,7 +94,7 @@ class BackendError(SchedulerWorkerError):
 
 
 class StateUnavailable(BackendError):
-    """Raised when the shared state cannot be reached within the request's deadline."""
+    """Raised when the shared state, without which nothing is decided, cannot be reached in time."""
 
 
 class SourceUnavailable(BackendError):
@@ -226,7 +185,6 @@ class NotFound(AdministrationError):
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"There is no {what} {name!r}.")
-        self.what = what
         self.name = name
 
 
@@ -298,7 +256,6 @@ class NameTaken(ConflictingChange):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Another policy has the name {name!r}; choose another one.")
-        self.name = name
 
 
 class InUse(ConflictingChange):

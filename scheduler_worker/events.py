@@ -14,6 +14,7 @@ from scheduler_worker import remedies
 OTHER = "other"
 """The label of everything beyond the limit of labels."""
 MAX_CLUSTERS = 200
+_LIMITS = (1, MAX_CLUSTERS, 400, 1000)
 _SERVICE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LOCK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CLUSTER = ("cluster",)
@@ -38,12 +39,15 @@ class Event(msgspec.Struct, frozen=True, eq=False):
     name: str
     text: str
     labels: tuple[str, ...] = ()
-    limit: int = 100
-    """How many combinations of labels are told apart."""
     troubles: Mapping[str, Trouble] = {}
     """By the last label, or by ``""`` for every other one; nothing is wrong with the rest."""
     kind: ClassVar[str]
     """Of the metric."""
+
+    @property
+    def limit(self) -> int:
+        """How many combinations of labels are told apart."""
+        return _LIMITS[len(self.labels)]
 
     def trouble(self, labels: tuple[str, ...]) -> Trouble | None:
         """What is wrong when it happens with these labels."""
@@ -81,7 +85,7 @@ def _per_cluster(
 ) -> Count:
     """A counter for each cluster; ``what`` is how reports call it, if it is trouble."""
     troubles = {"": Trouble(what, alert, fix)} if what else {}
-    return Count(name, text, _CLUSTER, MAX_CLUSTERS, troubles)
+    return Count(name, text, _CLUSTER, troubles)
 
 
 _NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", remedies.NOVA_DATABASES)
@@ -97,7 +101,6 @@ REQUESTS: Final = Count(
     "requests_total",
     "requests served, casts included; `result` is `ok` or the class of the error",
     ("method", "result"),
-    400,
 )
 REQUEST_TIME: Final = Duration("request_duration_seconds", "from getting a slot to the answer")
 QUEUE_WAIT: Final = Duration("queue_wait_seconds", "from receipt off the bus to getting a slot")
@@ -109,13 +112,11 @@ LOCK_WAIT: Final = Duration(
     "lock_wait_seconds",
     "from asking for a cluster's lock to its grant, once for each lease",
     _CLUSTER,
-    MAX_CLUSTERS,
     bounds_s=_LOCK_S,
 )
 LOCK_HOLD: Final = Duration(
-    "lock_hold_seconds", "from the grant to commit or release", _CLUSTER, MAX_CLUSTERS,
-    bounds_s=_LOCK_S,
-)  # fmt: skip
+    "lock_hold_seconds", "from the grant to commit or release", _CLUSTER, bounds_s=_LOCK_S
+)
 LOCK_TIMEOUTS: Final = _per_cluster(
     "lock_timeouts_total",
     "requests that were not served within `acquire_timeout`",
@@ -212,7 +213,6 @@ UNIT_CALLS: Final = Count(
     "calls of external units: `ok`; a filter that failed: all hosts `passed`, or it `refused` all; "
     "another unit that `failed`; the log says why",
     ("unit", "result"),
-    400,
     dict.fromkeys(("passed", "refused", "failed"), _UNIT_FAILED),
 )
 UNIT_TIME: Final = Duration(
@@ -230,10 +230,7 @@ UNIT_FILES: Final = Count(
 # Tuning and balancing
 
 TUNING_TIME: Final = Duration(
-    "tuning_cycle_seconds",
-    "tuning turns of this worker, from taking a turn to its end",
-    _CLUSTER,
-    MAX_CLUSTERS,
+    "tuning_cycle_seconds", "tuning turns of this worker, from taking a turn to its end", _CLUSTER
 )
 TUNING_CASTS: Final = Count(
     "tuning_casts_total",
@@ -246,7 +243,6 @@ TUNING_FAULTS: Final = Count(
     "rules that were skipped for a host, VM or disk, or reported an anomaly; `kind` is the "
     "language's",
     ("policy", "kind"),
-    400,
 )
 TUNING_FAILURES: Final = _per_cluster(
     "tuning_failures_total",
@@ -259,7 +255,6 @@ BALANCING_TIME: Final = Duration(
     "balancing_round_seconds",
     "rounds of a cluster's balance on this worker, from taking the turn to the end",
     _CLUSTER,
-    MAX_CLUSTERS,
 )
 BALANCING_FAILURES: Final = _per_cluster(
     "balancing_failures_total",
@@ -285,27 +280,23 @@ PROPOSALS: Final = Count(
     "proposed migrations: `asked` for, `shown` (in a dry run), `held` back (the VM is being "
     "moved or waits, or too many are under way)",
     (*_CLUSTER, "outcome"),
-    400,
 )
 MIGRATIONS: Final = Count(
     "balancing_migrations_total",
     "migrations that ended: `done`, `refused`, `failed`, `overdue` (nothing was heard in time)",
     (*_CLUSTER, "outcome"),
-    400,
 )
 POWER_ACTIONS: Final = Count(
     "balancing_power_actions_total",
     "hosts brought `up`, into `maintenance` or `down`: proposed (`asked`, `shown`, `held`) "
     "and ended (`done`, `refused`, `failed`, `overdue`)",
     (*_CLUSTER, "to", "outcome"),
-    1000,
 )
 UNPROTECTED: Final = Level(
     "balancing_unprotected_hosts",
     "hosts whose highly available VMs would not find room on others; 0 on workers without the "
     "cluster's turn, so take the maximum",
     _CLUSTER,
-    MAX_CLUSTERS,
 )
 
 # Placement, and hosts from Nova's databases
@@ -345,16 +336,12 @@ DRY_RUN: Final = Count(
     ("result",),
 )
 FEED_TIME: Final = Duration(
-    "feed_round_seconds",
-    "rounds of this worker that brought a cell up to date",
-    ("cell",),
-    MAX_CLUSTERS,
+    "feed_round_seconds", "rounds of this worker that brought a cell up to date", ("cell",)
 )
 FEED_ROWS: Final = Count(
     "feed_rows_total",
     "rows read here: `services`, `listing` (what exists), `changes`, `hosts` (read whole)",
     ("cell", "what"),
-    400,
 )
 FEED_REPORTS: Final = Count(
     "feed_reports_total",
@@ -487,7 +474,6 @@ API_REQUESTS: Final = Count(
     "path that does not exist, or a request refused before its path was looked at: without a "
     "valid log-in, or above the rates",
     ("route", "method", "status"),
-    1000,
 )
 API_TIME: Final = Duration(
     "api_request_duration_seconds",

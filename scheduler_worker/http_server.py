@@ -72,10 +72,11 @@ class _Connection(cheroot_server.HTTPConnection):  # type: ignore[misc]
         self.rfile.raw.until_s = time.monotonic() + seconds
 
 
-class DeadlineReader(socket.SocketIO):
+class _Reader(socket.SocketIO):
     """The raw reader of a socket; raises TimeoutError at ``until_s`` of the monotonic clock.
 
-    A socket's own timeout begins again with each byte.
+    A socket's own timeout begins again with each byte. A client that speaks plain HTTP to a port
+    with TLS is told so.
     """
 
     until_s = math.inf
@@ -93,22 +94,14 @@ class DeadlineReader(socket.SocketIO):
             self._socket.settimeout(left_s if before_s is None else min(left_s, before_s))
         try:
             return super().readinto(buffer)
-        finally:
-            self._socket.settimeout(before_s)
-
-
-class _Reader(DeadlineReader):
-    """Says what it is to a client that speaks plain HTTP to a port with TLS."""
-
-    def readinto(self, buffer: Any) -> int | None:
-        try:
-            return super().readinto(buffer)
         except ssl.SSLError as error:
             if error.reason == "HTTP_REQUEST":
                 head = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(_PLAIN)}\r\n\r\n"
                 with contextlib.suppress(OSError):
                     os.write(self.fileno(), head.encode() + _PLAIN)
             raise errors.FatalSSLAlert(*error.args) from error
+        finally:
+            self._socket.settimeout(before_s)
 
 
 class _Stream(StreamReader):  # type: ignore[misc]
@@ -153,18 +146,6 @@ class _Server(wsgi.Server):  # type: ignore[misc]
         LOG.log(level, "%s", msg, exc_info=traceback)
 
 
-class _Turns:
-    """An application that serves so many requests at a time; others wait."""
-
-    def __init__(self, application: WSGIApplication, most: int) -> None:
-        self._application = application
-        self._free = threading.BoundedSemaphore(most)
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        with self._free:
-            return self._application(environ, start_response)
-
-
 class HttpServer:
     """Serves an application from ``start`` until ``stop``."""
 
@@ -182,9 +163,15 @@ class HttpServer:
         tls: Tls | None = None,
     ) -> None:
         """Binds the port; ``option`` sets it. Raises ConfigError."""
+        free = threading.BoundedSemaphore(threads)
+
+        def in_turn(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            with free:
+                return application(environ, start_response)
+
         self._server = _Server(
             (address, port),
-            _Turns(application, threads),
+            in_turn,
             numthreads=min(_READERS * threads, _MOST_READERS),
             request_queue_size=_BACKLOG,
             timeout=read_timeout_s,

@@ -18,19 +18,11 @@ from scheduler_worker.errors import (
     ConfigError,
     StateUnavailable,
 )
-from scheduler_worker.factories import (
-    FILTERS,
-    POLICY_UNITS,
-    WEIGHERS,
-    open_bus,
-    open_state,
-    registered,
-)
+from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.policies.units import nova_pipeline
 from scheduler_worker.service.tuning.policies import TuningPolicies
 
@@ -59,7 +51,7 @@ def has_transport_url(conf: Configuration) -> bool:
 
 def check_processes(settings: Settings, processes: int) -> None:
     """Raise ConfigError where several processes cannot share the configured state."""
-    state = open_state(settings.state, SystemClock())
+    state = factories.open_state(settings.state, SystemClock())
     try:
         if processes > 1 and not state.characteristics.spans_processes:
             raise ConfigError(
@@ -122,12 +114,12 @@ class Connection(NamedTuple):
     """The result of an attempt to connect."""
 
     name: str
-    problems: Sequence[str] = ()
+    problem: str | None
     """Why it would not serve a worker."""
     notes: Sequence[str] = ()
     """Advice to the operator about its settings."""
     fix: str = ""
-    """What to check if there are problems."""
+    """What to check if there is a problem."""
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
@@ -135,16 +127,13 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
 
     Consumes nothing.
     """
-    with open_bus(conf, settings.rpc) as bus:
+    with factories.open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
-            yield Connection(
-                f"RabbitMQ at {address}", [refusal] if refusal else [], fix=remedies.BUS
-            )
+            yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)
     if (nova := factories.open_nova(conf, settings)) is not None:
-        refusal = nova.problem()
-        yield Connection("Nova", [refusal] if refusal else [], fix=remedies.NOVA)
+        yield Connection("Nova", nova.problem(), fix=remedies.NOVA)
     clock = SystemClock()
-    state = WatchedState(open_state(settings.state, clock), clock)
+    state = WatchedState(factories.open_state(settings.state, clock), clock)
     try:
         problem = state.problem()
         notes = () if problem else state.check()
@@ -152,18 +141,17 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
         problem, notes = str(error), ()
     finally:
         state.close()
-    problems = [problem] if problem else []
-    yield Connection("the shared state", problems, notes, remedies.of_state(problem or ""))
+    yield Connection("the shared state", problem, notes, remedies.of_state(problem or ""))
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()
         session.close()
-        yield Connection("Placement", [problem] if problem else [], fix=remedies.PLACEMENT)
+        yield Connection("Placement", problem, fix=remedies.PLACEMENT)
     if settings.nova_feed is not None:
         databases = factories.open_nova_databases(settings.nova_feed.databases)
         try:
             for name, problem in databases.check():
-                yield Connection(name, [problem] if problem else [], fix=remedies.NOVA_DATABASES)
+                yield Connection(name, problem, fix=remedies.NOVA_DATABASES)
         finally:
             databases.close()
 
@@ -191,14 +179,14 @@ def _check_feed(conf: Configuration, settings: Settings) -> None:
 def _check_bus(conf: Configuration, settings: Settings) -> None:
     """Raise ConfigError where the options of the bus contradict each other."""
     rpc = settings.rpc
-    with open_bus(conf, rpc) as bus:
+    with factories.open_bus(conf, rpc) as bus:
         if settings.dry_run is not None:
             bus.copies(
                 rpc.topic,
                 settings.host,
-                Dispatcher((), to_wire),
+                Dispatcher(()),
                 max_messages=settings.dry_run.max_requests,
                 limits=rpc.deliveries,
                 observer=Observer(),
             )
-        bus.server(rpc.topic, settings.host, (), translate=to_wire).stop(0.0)
+        bus.server(rpc.topic, settings.host, ()).stop(0.0)

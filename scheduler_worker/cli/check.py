@@ -48,13 +48,13 @@ def run(conf: Configuration) -> int:
 
 
 def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
-    for name, problems, notes, _ in preflight.connections(conf, settings):
-        for problem in problems:
+    for name, problem, notes, _ in preflight.connections(conf, settings):
+        if problem:
             _print("wrong", problem)
             yield problem
         for note in notes:
             _print("note", note)
-        if not problems:
+        if not problem:
             _print("connected", name)
 
 

@@ -51,11 +51,12 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     yield from _api(conf)
     yield from _policy_store(conf, settings.policy_store)
     is_connected = True
-    for name, problems, notes, fix in preflight.connections(conf, settings):
-        is_connected &= not problems
-        yield from (failed(name, problem, fix) for problem in problems)
+    for name, problem, notes, fix in preflight.connections(conf, settings):
+        if problem:
+            is_connected = False
+            yield failed(name, problem, fix)
         yield from (warning(name, note) for note in notes)
-        if not problems and not notes:
+        if not problem and not notes:
             yield ok(name, "connected")
     if not is_connected:
         yield warning("the rest", "not looked at, for what it needs cannot be reached")

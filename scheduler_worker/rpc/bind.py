@@ -17,33 +17,27 @@ from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.worker import NAMESPACE, VERSION
 
 
-class Callers:
-    """Finds out who calls, and what they may do."""
-
-    def __init__(self, role: Role | None, roles: Mapping[str, Role]) -> None:
-        """``role`` is that of a context without roles, None: it may do nothing.
-
-        ``roles`` maps Keystone's roles, which contexts of OpenStack's services have, to the
-        worker's.
-        """
-        self._role = role
-        self._roles = roles
-
-    def caller(self, context: Context) -> Caller:
-        """Who sent a message."""
-        role = self._role
-        if context.roles:
-            meant = included(context.roles, self._roles)
-            role = ROLES[len(meant) - 1] if meant else None
-        where = f"RPC, project {context.project_id}" if context.project_id else "RPC"
-        grants = () if role is None else (Grant(role),)
-        return Caller(context.user_id or "a client of the bus", grants, where)
+def _caller(context: Context, role: Role | None, roles: Mapping[str, Role]) -> Caller:
+    if context.roles:
+        meant = included(context.roles, roles)
+        role = ROLES[len(meant) - 1] if meant else None
+    where = f"RPC, project {context.project_id}" if context.project_id else "RPC"
+    grants = () if role is None else (Grant(role),)
+    return Caller(context.user_id or "a client of the bus", grants, where)
 
 
 def endpoint(
-    operations: Iterable[Operation[Any, Any]], services: UseCases, access: Access, callers: Callers
+    operations: Iterable[Operation[Any, Any]],
+    services: UseCases,
+    access: Access,
+    role: Role | None,
+    roles: Mapping[str, Role],
 ) -> Endpoint:
-    """The operations that a worker serves; operations of one worker never block."""
+    """The operations that a worker serves; operations of one worker never block.
+
+    ``role`` is that of a context without roles, None: it may do nothing. ``roles`` maps Keystone's
+    roles, which contexts of OpenStack's services have, to the worker's.
+    """
     served = [each for each in operations if each.home != "store"]
 
     def method(operation: Operation[Any, Any]) -> Callable[..., Any]:
@@ -51,7 +45,7 @@ def endpoint(
             call = Call(
                 operation,
                 services,
-                callers.caller(context),
+                _caller(context, role, roles),
                 access,
                 request_id=context.request_id,
                 subject=str(next(iter(arguments.values()), "")),

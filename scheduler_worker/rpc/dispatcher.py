@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -27,16 +27,12 @@ from scheduler_worker.errors import (
 from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError
+from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError, to_wire
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 LOG = logging.getLogger(__name__)
 _NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
 """Results with which the method's name is no label, since a caller can make up any."""
-
-Translate = Callable[[Exception, str | None], WireError]
-"""Makes a handler's exception its wire form, given the id of the request."""
-
 
 TRACEPARENT = "traceparent"
 """The field of a context with the caller's trace context; our server puts the header of that name
@@ -73,20 +69,16 @@ class Result(msgspec.Struct, frozen=True):
 class Dispatcher:
     """Calls the methods of some endpoints."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        translate: Translate,
-        observer: Observer | None = None,
-    ) -> None:
+    def __init__(self, endpoints: Iterable[Endpoint], observer: Observer | None = None) -> None:
         self._interfaces = [
             (endpoint, {name: _Method(handler) for name, handler in endpoint.methods.items()})
             for endpoint in endpoints
         ]
         self._non_blocking = frozenset(
-            (endpoint.namespace, name) for endpoint in endpoints for name in endpoint.non_blocking
+            (endpoint.namespace, name)
+            for endpoint, _ in self._interfaces
+            for name in endpoint.non_blocking
         )
-        self._translate = translate
         self._observer = observer or Observer()
 
     def is_non_blocking(self, message: Message) -> bool:
@@ -122,10 +114,10 @@ class Dispatcher:
             if message.is_call:
                 return self._expired()
             result = self._failed(error, message)
-        except Exception as error:  # translate decides what it means
+        except Exception as error:  # to_wire decides what it means
             result = self._failed(error, message)
         outcome = result.failure.class_name if result.failure else "ok"
-        name = OTHER if outcome in _NOT_SERVED else _name(message)
+        name = OTHER if outcome in _NOT_SERVED else message.method
         self._observer.count(events.REQUESTS, name, outcome)
         self._observer.time(events.REQUEST_TIME, time.monotonic() - began_s)
         return result
@@ -154,7 +146,7 @@ class Dispatcher:
                 f"Endpoint does not support RPC version {version}. Attempted method: {name}",
             )
         for methods in fitting:
-            if isinstance(name, str) and name in methods and not name.startswith("_"):
+            if isinstance(name, str) and name in methods:
                 return methods[name]
         raise _NotServedError("NoSuchMethod", f"Endpoint does not support RPC method {name}")
 
@@ -171,8 +163,9 @@ class Dispatcher:
                 "%s was cast and failed (request %s): %s", message.method, request_id, error
             )
         return Result(
-            failure=self._translate(error, request_id),
-            is_retryable=_may_pass(error),
+            failure=to_wire(error, request_id),
+            is_retryable=isinstance(error, BackendError | Conflict)
+            and not isinstance(error, Undeliverable),
             is_bounded=isinstance(error, BusUnavailable),
         )
 
@@ -234,14 +227,6 @@ def _parts(version: str) -> tuple[int, int]:
     return major, minor
 
 
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, BackendError | Conflict) and not isinstance(error, Undeliverable)
-
-
-def _name(message: Message) -> str:
-    return message.method if isinstance(message.method, str) else "?"
-
-
 def context_of(
     message: Message,
     remaining_s: float = math.inf,
@@ -249,7 +234,7 @@ def context_of(
     waited_s: float = 0.0,
 ) -> Context:
     """What handlers may know of the caller; its token and service catalogue are left out."""
-    fields = message.context
+    fields, roles = message.context, message.context.get("roles")
     texts = {name: value for name, value in fields.items() if isinstance(value, str)}
     return Context(
         request_id=texts.get("request_id", ""),
@@ -257,14 +242,12 @@ def context_of(
         traceparent=texts.get(TRACEPARENT),
         user_id=texts.get("user_id"),
         project_id=texts.get("project_id"),
-        roles=_texts(fields.get("roles")),
+        roles=tuple(role for role in roles if isinstance(role, str))
+        if isinstance(roles, list)
+        else (),
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,
         waited_s=waited_s,
         remaining_s=remaining_s,
         yield_slot=yield_slot,
     )
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()

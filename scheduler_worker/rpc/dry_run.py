@@ -4,15 +4,14 @@ import logging
 from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, context_of
 from scheduler_worker.rpc.nova import decode_request
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.simulation.dry_run import DryRun
 
 LOG = logging.getLogger(__name__)
 
 _METHOD = "select_destinations"
+_ARGUMENTS = ("request_spec", "filter_properties", "spec_obj", "instance_uuids")
 
 
 class CopiedRequests(Dispatcher):
@@ -22,15 +21,17 @@ class CopiedRequests(Dispatcher):
     """
 
     def __init__(self, dry_run: DryRun) -> None:
-        super().__init__((), to_wire)
+        super().__init__(())
         self._dry_run = dry_run
 
     async def serve(self, message: Message, **_: Any) -> Result:
         """Decide a copy; never raises."""
         if message.method == _METHOD and message.namespace is None:
             context = context_of(message)
+            arguments = message.args if isinstance(message.args, dict) else {}
             try:
-                self._take(context, message.args)
+                request = decode_request(context, *(arguments.get(name) for name in _ARGUMENTS))
+                self._dry_run.take(request)
             except SchedulerWorkerError as error:
                 LOG.warning(
                     "Dry run: request %s is not decided here: %s", context.request_id, error
@@ -39,8 +40,3 @@ class CopiedRequests(Dispatcher):
             except Exception:
                 LOG.exception("Dry run: request %s is left out", context.request_id)
         return Result()
-
-    def _take(self, context: Context, args: Any) -> None:
-        arguments = args if isinstance(args, dict) else {}
-        names = ("request_spec", "filter_properties", "spec_obj", "instance_uuids")
-        self._dry_run.take(decode_request(context, *(arguments.get(name) for name in names)))

@@ -28,6 +28,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from scheduler_worker.rpc.oslo import oslo_messaging
 from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.deliveries import (
@@ -81,7 +83,9 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             MessageDeliveryFailure: a queue is full.
             MessageUndeliverable: no queue, where ``transport_options`` asks for one.
         """
-        call = self._bus.open_call() if wait_for_reply else None
+        call = uuid.uuid4().hex if wait_for_reply else None
+        if call:
+            self._bus.calls[call] = queue.SimpleQueue()
         try:
             body = _request(message, ctxt, call, call_monitor_timeout)
             mandatory = bool(transport_options and transport_options.at_least_once)
@@ -90,32 +94,28 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             return call and self._answer(call, timeout, call_monitor_timeout)
         finally:
             if call:
-                self._bus.close_call(call)
+                self._bus.calls.pop(call, None)
 
     def _deliver(self, target: oslo_messaging.Target, message: _Message, mandatory: bool) -> None:
-        if target.fanout:
-            self._bus.publish_fanout(target.topic, message)
-            return
-        address = _Address(
-            target.exchange or self._default_exchange, _routing_key(target.topic, target.server)
-        )
-        if not self._bus.publish(address, message) and mandatory:
-            raise oslo_messaging.MessageUndeliverable(
-                None, address.exchange, address.routing_key, message.body
-            )
+        exchange = target.exchange or self._default_exchange
+        key = f"{target.topic}.{target.server}" if target.server else target.topic
+        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
+        if not self._bus.publish(address, message) and mandatory and not target.fanout:
+            raise oslo_messaging.MessageUndeliverable(None, exchange, key, message.body)
 
-    def _answer(self, call: _Call, timeout: float | None, silence: float | None) -> Any:
+    def _answer(self, call: str, timeout: float | None, silence: float | None) -> Any:
         """Wait for the answer. A heartbeat extends the wait for the next one, never the whole."""
-        started_s = heartbeat_s = time.monotonic()
+        replies, started_s = self._bus.calls[call], time.monotonic()
+        heartbeat_s = started_s
         while True:
             ends_s = min(_after(started_s, timeout), _after(heartbeat_s, silence))
             try:
-                body = call.replies.get(timeout=_left(ends_s))
+                body = replies.get(timeout=_left(ends_s))
             except queue.Empty:
                 raise oslo_messaging.MessagingTimeout(
-                    f"Timed out waiting for a reply to message ID {call.id}"
+                    f"Timed out waiting for a reply to message ID {call}"
                 ) from None
-            reply = _decode(body)
+            reply = common.deserialize_msg(jsonutils.loads(body))
             if reply["failure"]:
                 raise common.deserialize_remote_exception(
                     reply["failure"], self._allowed_remote_exmods
@@ -129,16 +129,10 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         return partial(LocalConnection, self._bus, names)
 
     def listen(self, *_arguments: Any, **_options: Any) -> None:
-        """Unsupported: only our servers serve this bus."""
-        raise NotImplementedError("local: has no servers of oslo.messaging")
+        """Unsupported: only our servers serve this bus, and it is for RPC."""
+        raise NotImplementedError("local: has no servers of oslo.messaging, and no notifications")
 
-    def send_notification(self, *_arguments: Any, **_options: Any) -> None:
-        """Unsupported: this bus is for RPC."""
-        raise NotImplementedError("local: is for RPC, not for notifications")
-
-    def listen_for_notifications(self, *_arguments: Any, **_options: Any) -> None:
-        """Unsupported: this bus is for RPC."""
-        raise NotImplementedError("local: is for RPC, not for notifications")
+    send_notification = listen_for_notifications = listen
 
     def cleanup(self) -> None:
         """Do nothing: the bus goes with its last transport."""
@@ -307,14 +301,13 @@ class _Message(NamedTuple):
         return None if left_s is None else str(int(1000 * left_s))
 
 
-class _Consumer:
+class _Consumer(msgspec.Struct, eq=False):
     """A server's consumer of one queue. Guarded by the bus's lock."""
 
-    def __init__(self, connection: LocalConnection, queue: _Queue) -> None:
-        self.connection = connection
-        self.queue = queue
-        self.room = 0
-        """How many messages more it takes; negative when it took an extra one."""
+    connection: LocalConnection
+    queue: _Queue
+    room: int = 0
+    """How many messages more it takes; negative when it took an extra one."""
 
 
 class _Delivery(NamedTuple):
@@ -328,25 +321,17 @@ class _Delivery(NamedTuple):
         return self._replace(message=message)
 
 
-class _Address(NamedTuple):
-    exchange: str | None
-    routing_key: str
+_Address = tuple[object, str]
+"""An exchange and a routing key, or :data:`_FANOUT` and a topic."""
+_FANOUT = object()
 
 
-class _Call(NamedTuple):
-    """A call whose caller waits."""
-
-    id: str
-    replies: queue.SimpleQueue[bytes]
-
-
-class _Queue:
+class _Queue(msgspec.Struct, eq=False):
     """Messages of one address, and its consumers, round robin. Guarded by the bus's lock."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.messages: deque[_Message] = deque()
-        self.consumers: deque[_Consumer] = deque()
+    name: str
+    messages: deque[_Message] = msgspec.field(default_factory=deque)
+    consumers: deque[_Consumer] = msgspec.field(default_factory=deque)
 
     def put(self, message: _Message) -> None:
         if len(self.messages) >= QUEUE_LIMIT:
@@ -373,13 +358,13 @@ class _Queue:
 
 
 class _Bus:
-    """Queues by address, fanout queues by topic, calls by id."""
+    """Queues by address, calls by id."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queues: dict[_Address, _Queue] = {}
-        self._fanouts: dict[str, list[_Queue]] = {}
-        self._calls: dict[str, _Call] = {}
+        self._queues: dict[_Address, list[_Queue]] = {}
+        self.calls: dict[str, queue.SimpleQueue[bytes]] = {}
+        """The answers of each call whose caller waits, by its id."""
 
     # For servers
 
@@ -388,14 +373,15 @@ class _Bus:
         keys = names.queue, names.own_queue, names.dead_letters
         fanout = _Queue(names.fanout_queue)
         with self._lock:
-            self._fanouts.setdefault(names.topic, []).append(fanout)
-            at = [_Address(names.exchange, key) for key in keys]
-            shared, own, dead = (self._queues.setdefault(a, _Queue(a.routing_key)) for a in at)
+            self._queues.setdefault((_FANOUT, names.topic), []).append(fanout)
+            [shared], [own], [dead] = (
+                self._queues.setdefault((names.exchange, key), [_Queue(key)]) for key in keys
+            )
             return [shared, own, fanout, dead]
 
     def forget(self, topic: str, fanout: _Queue) -> None:
         with self._lock:
-            self._fanouts[topic].remove(fanout)
+            self._queues[_FANOUT, topic].remove(fanout)
 
     def consume(self, consumer: _Consumer) -> None:
         with self._lock:
@@ -431,32 +417,18 @@ class _Bus:
 
     def reply(self, call_id: str, body: bytes) -> None:
         """Pass an answer to its caller, if that still waits."""
-        call = self._calls.get(call_id)
-        if call is not None:
-            call.replies.put(body)
+        if (replies := self.calls.get(call_id)) is not None:
+            replies.put(body)
 
     # For clients
 
     def publish(self, address: _Address, message: _Message) -> bool:
         """Whether there is a queue for it."""
         with self._lock:
-            destination = self._queues.get(address)
-            if destination is not None:
-                destination.put(message)
-            return destination is not None
-
-    def publish_fanout(self, topic: str, message: _Message) -> None:
-        with self._lock:
-            for queue in self._fanouts.get(topic, ()):
+            queues = self._queues.get(address, ())
+            for queue in queues:
                 queue.put(message)
-
-    def open_call(self) -> _Call:
-        call = _Call(uuid.uuid4().hex, queue.SimpleQueue())
-        self._calls[call.id] = call
-        return call
-
-    def close_call(self, call: _Call) -> None:
-        self._calls.pop(call.id, None)
+            return bool(queues)
 
 
 _BUSES: weakref.WeakValueDictionary[tuple[object, ...], _Bus] = weakref.WeakValueDictionary()
@@ -470,29 +442,16 @@ def _bus_at(url: oslo_messaging.TransportURL) -> _Bus:
 
 
 def _request(
-    message: dict[str, Any], ctxt: dict[str, Any], call: _Call | None, monitor: float | None
+    message: dict[str, Any], ctxt: dict[str, Any], call: str | None, monitor: float | None
 ) -> bytes:
     """The body of a request, as RabbitMQ would carry it."""
     request = dict(message)
     if call:
-        request.update({"_msg_id": call.id, "_reply_q": call.id, "_timeout": monitor})
+        request.update({"_msg_id": call, "_reply_q": call, "_timeout": monitor})
     amqp._add_unique_id(request)
     amqp.pack_context(request, ctxt)
-    return _encode(request)
-
-
-def _encode(payload: dict[str, Any]) -> bytes:
-    body: bytes = jsonutils.dump_as_bytes(common.serialize_msg(payload))
+    body: bytes = jsonutils.dump_as_bytes(common.serialize_msg(request))
     return body
-
-
-def _decode(body: bytes) -> dict[str, Any]:
-    payload: dict[str, Any] = common.deserialize_msg(jsonutils.loads(body))
-    return payload
-
-
-def _routing_key(topic: str, server: str | None) -> str:
-    return f"{topic}.{server}" if server else topic
 
 
 def _after(since_s: float, duration_s: float | None) -> float:

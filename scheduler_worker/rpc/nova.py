@@ -11,6 +11,7 @@ Decodes arguments, calls the use cases, encodes answers. History of the interfac
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scheduler_worker import codec
@@ -40,23 +41,16 @@ class NovaEndpoint:
 
     def endpoint(self) -> Endpoint:
         """The methods of Nova's scheduler interface, which has no namespace."""
-        return Endpoint(
-            None,
-            VERSION,
-            {
-                "select_destinations": self.select_destinations,
-                **(self._casts() if self._feeder is None else _hints(self._feeder)),
-            },
-        )
-
-    def _casts(self) -> dict[str, Callable[..., Any]]:
-        return {
+        casts: dict[str, Callable[..., Any]] = {
             "update_aggregates": self.update_aggregates,
             "delete_aggregate": self.delete_aggregate,
             "update_instance_info": self.update_instance_info,
             "delete_instance_info": self.delete_instance_info,
             "sync_instance_info": self.sync_instance_info,
         }
+        if self._feeder is not None:
+            casts = {name: partial(_hint, self._feeder, "aggregate" in name) for name in casts}
+        return Endpoint(None, VERSION, {"select_destinations": self.select_destinations, **casts})
 
     async def select_destinations(
         self,
@@ -140,28 +134,9 @@ def decode_request(
     return prepare_request(context, spec, uuids, num_alternates=num_alternates)
 
 
-def _hints(feeder: Feeder) -> dict[str, Callable[..., Any]]:
-    """The casts about aggregates and instances, of which nothing is read."""
-
-    def aggregates(context: Context, aggregates: Any = None, aggregate: Any = None) -> None:
-        feeder.look_now(outline=True)
-
-    def instances(
-        context: Context,
-        host_name: Any = None,
-        instance_info: Any = None,
-        instance_uuid: Any = None,
-        instance_uuids: Any = None,
-    ) -> None:
-        feeder.look_now()
-
-    return {
-        "update_aggregates": aggregates,
-        "delete_aggregate": aggregates,
-        "update_instance_info": instances,
-        "delete_instance_info": instances,
-        "sync_instance_info": instances,
-    }
+def _hint(feeder: Feeder, is_about_aggregates: bool, _context: Context, **_arguments: Any) -> None:
+    """A cast about aggregates or instances, of which nothing is read."""
+    feeder.look_now(outline=is_about_aggregates)
 
 
 def baseapi() -> Endpoint:

@@ -12,13 +12,13 @@ Worked around here, each with a test in ``tests/architecture/test_oslo_traps.py`
 * its clients cannot fail within a bound while the broker is away.
 """
 
-import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from oslo_config import cfg
 
@@ -36,14 +36,8 @@ from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.copies import CopyConnection
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, amqp_settings
 from scheduler_worker.rpc.contract import Endpoint, check_names
-from scheduler_worker.rpc.defaults import (
-    DEFAULTS,
-    EMBEDDED_URL,
-    EXCHANGE,
-    RABBIT_DEFAULTS,
-    SLOTS,
-)
-from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
+from scheduler_worker.rpc.defaults import DEFAULTS, EXCHANGE, RABBIT_DEFAULTS, SLOTS
+from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -57,8 +51,8 @@ from oslo_messaging._tracing import client as tracing
 
 _MAX_PORT = 65535
 _RABBIT = "oslo_messaging_rabbit"
-_RABBIT_SCHEMES = {"rabbit", "kombu"}
 _EMBEDDED_SCHEME = "local"
+_SCHEMES = {"rabbit", "kombu", _EMBEDDED_SCHEME}
 _PUBLISH_RETRIES = 2
 """A broken connection is retried for some seconds; then BusUnavailable is raised."""
 _EMBEDDED = BusSettings(kind="local")
@@ -87,39 +81,35 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
     return [(getattr(group, "name", group), list(opts)) for group, opts in oslo_opts.list_opts()]
 
 
-class Bus:
+class Bus(AbstractContextManager["Bus"]):
     """A connection to the message bus at ``transport_url``; to be closed with ``close``.
 
-    ``url`` overrides the configured one, ``default_url`` applies where none is configured.
-    Safe to share between threads. Raises ConfigError for a URL that no driver supports.
+    ``url`` overrides the configured one. Safe to share between threads.
+    Raises ConfigError for a URL that no driver supports.
     """
 
     def __init__(
-        self,
-        conf: cfg.ConfigOpts,
-        *,
-        url: str | None = None,
-        default_url: str = EMBEDDED_URL,
-        exchange: str = EXCHANGE,
-        allowed_remote_exmods: Sequence[str] = (),
+        self, conf: cfg.ConfigOpts, *, url: str | None = None, exchange: str = EXCHANGE
     ) -> None:
         register_opts(conf)
-        conf.set_default("transport_url", default_url)
         self._exchange = exchange
-        self._modules = _RemoteModules(allowed_remote_exmods)
+        self._modules = _RemoteModules()
         self._reached = threading.Event()
         try:
             parsed = oslo_messaging.TransportURL.parse(conf, url)
-            if parsed.transport not in {*_RABBIT_SCHEMES, _EMBEDDED_SCHEME}:
+            if parsed.transport not in _SCHEMES:
                 raise _unusable_url(f"no driver serves {parsed.transport!r}")
             self._transport = oslo_messaging.get_rpc_transport(conf, parsed, self._modules)
             _check_ports(parsed)
         except (oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise _unusable_url(_QUOTED.sub(MASK, str(error))) from None
-        self._is_rabbit = parsed.transport in _RABBIT_SCHEMES
         self.is_embedded = parsed.transport == _EMBEDDED_SCHEME
-        """Whether its queues end with this process."""
-        self.url = _without_credentials(parsed)
+        """Whether its queues end with this process; else it is RabbitMQ."""
+        addresses = [
+            f"{host.hostname}:{host.port}" if host.port else str(host.hostname)
+            for host in parsed.hosts
+        ]
+        self.url = f"{parsed.transport}://{','.join(addresses)}/{parsed.virtual_host or ''}"
         """The URL without credentials."""
 
     def server(
@@ -128,7 +118,6 @@ class Bus:
         server: str,
         endpoints: Sequence[Endpoint],
         *,
-        translate: Translate,
         slots: int = SLOTS,
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
@@ -137,7 +126,7 @@ class Bus:
     ) -> QueueServer:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
-        ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
+        ``slots`` requests are worked on at a time.
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
         ``comes_first`` other consumers of the topic go before it, until it is told to come first.
         Raises ConfigError for options that it does not support.
@@ -146,12 +135,16 @@ class Bus:
             endpoints = [*endpoints, _PING]
         observer = observer or Observer()
         names = QueueNames(self._exchange, topic, server)
-        openers, settings = self._openers(names)
+        settings: BusSettings
+        if self.is_embedded:
+            settings, openers = _EMBEDDED, [self._transport._driver.opener(names)]
+        else:
+            settings, openers = self._rabbit(BrokerConnection, names)
         return QueueServer(
             openers,
             settings,
             names,
-            Dispatcher(endpoints, translate, observer),
+            Dispatcher(endpoints, observer),
             slots=slots,
             limits=limits or DeliveryLimits(),
             observer=observer,
@@ -159,15 +152,13 @@ class Bus:
             comes_first=comes_first,
         )
 
-    def _openers(self, names: QueueNames) -> tuple[Sequence[Open], BusSettings]:
-        """How to connect a server."""
-        if self._is_rabbit:
-            settings = self._amqp_settings()
-            brokers = settings.brokers
-            return [
-                partial(BrokerConnection, settings, broker, names) for broker in brokers
-            ], settings
-        return [self._transport._driver.opener(names)], _EMBEDDED
+    def _rabbit(
+        self, connection: Callable[..., BrokerConnection], names: QueueNames
+    ) -> tuple[AmqpSettings, list[Open]]:
+        settings = self._amqp_settings()
+        return settings, [
+            partial(connection, settings, broker, names) for broker in settings.brokers
+        ]
 
     def copies(
         self,
@@ -185,14 +176,13 @@ class Bus:
 
         Raises ConfigError where the bus is not RabbitMQ.
         """
-        if not self._is_rabbit:
+        if self.is_embedded:
             raise ConfigError("[dry_run] enabled needs a [DEFAULT] transport_url with rabbit://")
-        names, settings = QueueNames(self._exchange, topic, server), self._amqp_settings()
-        bounds = {"max_messages": max_messages, "max_message_bytes": limits.max_message_bytes}
-        openers: list[Open] = [
-            partial(CopyConnection, settings, broker, names, **bounds)
-            for broker in settings.brokers
-        ]
+        names = QueueNames(self._exchange, topic, server)
+        connection = partial(
+            CopyConnection, max_messages=max_messages, max_message_bytes=limits.max_message_bytes
+        )
+        settings, openers = self._rabbit(connection, names)
         return QueueServer(
             openers, settings, names, dispatcher, slots=1, limits=limits, observer=observer
         )
@@ -202,7 +192,7 @@ class Bus:
 
         Empty where the bus is not RabbitMQ, which cannot be checked.
         """
-        if self._is_rabbit:
+        if not self.is_embedded:
             yield from refusals(self._amqp_settings(), QueueNames(self._exchange, topic, server))
 
     def queue_use(self, topic: str) -> QueueUse | None:
@@ -210,7 +200,7 @@ class Bus:
 
         Raises BusUnavailable, ConfigError.
         """
-        if not self._is_rabbit:
+        if self.is_embedded:
             return None
         return queue_use(self._amqp_settings(), QueueNames(self._exchange, topic, "doctor"))
 
@@ -239,8 +229,8 @@ class Bus:
             check_names(topic=topic, server=server, exchange=exchange)
         except ValueError as error:
             raise Undeliverable(str(error)) from None
-        target = self._target(
-            exchange=exchange,
+        target = oslo_messaging.Target(
+            exchange=exchange or self._exchange,
             topic=topic,
             server=server,
             namespace=namespace,
@@ -279,18 +269,7 @@ class Bus:
         closing.start()
         closing.join(_CLOSE_S)
 
-    def _target(self, *, exchange: str | None = None, **parts: object) -> oslo_messaging.Target:
-        return oslo_messaging.Target(exchange=exchange or self._exchange, **parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -321,9 +300,6 @@ class Client:
         """Publish a cast. Raises BusUnavailable, as :meth:`call`; a fanout needs no listener."""
         self._translated(partial(self._prepared.cast, dict(context), method, **arguments))
 
-    def close(self) -> None:
-        """Do nothing: the bus owns the connections."""
-
     def _translated(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
@@ -335,19 +311,18 @@ _PING = Endpoint(None, "1.0", {"oslo_rpc_server_ping": lambda _context, **_argum
 
 
 class _RemoteModules:
-    """The modules whose errors a client rebuilds; remembers which one was looked up last.
+    """The modules whose errors a client rebuilds: none; remembers which was looked up last.
 
-    A RemoteError has lost the module of the error, but oslo.messaging has imported it here, in
-    the thread that gets the error.
+    A RemoteError has lost the module of the error, but oslo.messaging looks it up here, in the
+    thread that gets the error.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = frozenset(names)
+    def __init__(self) -> None:
         self._looked_up = threading.local()
 
     def __contains__(self, module: str) -> bool:
         self._looked_up.module = module
-        return module in self._names
+        return False
 
     @property
     def last(self) -> str:
@@ -362,19 +337,11 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
             return CallTimeout(str(error))
         case oslo_messaging.MessageUndeliverable():
             return Undeliverable(f"Nobody listens to {error.routing_key} on {error.exchange}")
-    if _is_rebuilt_builtin(error):
-        return RemoteFailure(
-            "builtins", type(error).__name__, str(error.args[0]).partition("\n")[0]
-        )
-    if isinstance(error, AWAY):
-        return failed(error)
-    return error
-
-
-def _is_rebuilt_builtin(error: Exception) -> bool:
-    """oslo.messaging rebuilds builtin errors, with the remote traceback after a line break."""
-    is_builtin = type(error).__module__ == "builtins"
-    return is_builtin and bool(error.args) and "\n" in str(error.args[0])
+    # oslo.messaging rebuilds builtin errors, with the remote traceback after a line break.
+    text, line_break, _ = str(error.args[0] if error.args else "").partition("\n")
+    if line_break and type(error).__module__ == "builtins":
+        return RemoteFailure("builtins", type(error).__name__, text)
+    return failed(error) if isinstance(error, AWAY) else error
 
 
 def _bounded(work: Callable[[], Any], timeout_s: float) -> Any:
@@ -383,22 +350,19 @@ def _bounded(work: Callable[[], Any], timeout_s: float) -> Any:
     The first call opens the reply queue, which oslo.messaging retries for ever while the broker is
     away. Raises BusUnavailable after ``timeout_s``.
     """
-    outcomes: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+    outcome: Future[Any] = Future()
 
     def run() -> None:
         try:
-            outcomes.put((work(), None))
+            outcome.set_result(work())
         except Exception as error:  # raised below, in the caller's thread
-            outcomes.put((None, error))
+            outcome.set_exception(error)
 
     threading.Thread(target=run, name="bus-first-call", daemon=True).start()
     try:
-        answer, error = outcomes.get(timeout=timeout_s)
-    except queue.Empty:
+        return outcome.result(timeout_s)
+    except TimeoutError:  # the work itself raises none
         raise BusUnavailable(f"The message bus could not be reached in {timeout_s:g} s") from None
-    if error is not None:
-        raise error
-    return answer
 
 
 _QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
@@ -416,10 +380,3 @@ def _check_ports(url: oslo_messaging.TransportURL) -> None:
     for host in url.hosts:
         if host.port is not None and not 0 < host.port <= _MAX_PORT:
             raise ValueError(f"{host.port} is no port")
-
-
-def _without_credentials(url: oslo_messaging.TransportURL) -> str:
-    addresses = [
-        f"{host.hostname}:{host.port}" if host.port else str(host.hostname) for host in url.hosts
-    ]
-    return f"{url.transport}://{','.join(addresses)}/{url.virtual_host or ''}"

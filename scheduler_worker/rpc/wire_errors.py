@@ -11,34 +11,31 @@ from typing import Any
 import msgspec
 
 from scheduler_worker import errors
-from scheduler_worker.errors import (
-    AllocationUpdateFailed,
-    ClusterLockTimeout,
-    ClusterPolicyError,
-    ComputeHostMetricNotFound,
-    Conflict,
-    DeadlineExceeded,
-    InternalError,
-    NoValidHost,
-    PlacementConflict,
-    PlacementRefused,
-    PlacementUnavailable,
-    RequestError,
-    SchedulerWorkerError,
-    StateUnavailable,
-)
+from scheduler_worker.errors import InternalError, NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.redaction import without_user
 
 NOVA_MODULE = "nova.exception"
 OUR_MODULE = "scheduler_worker.errors"
 DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
 """The module that callers expect for errors about methods and versions."""
+_OF_PLACEMENT = (errors.PlacementUnavailable, errors.PlacementRefused, errors.PlacementConflict)
 _NO_VALID_HOST = "No valid host was found. "
 _ALLOCATION = "Failed to update allocations for consumer "
 _NO_STATE = "The shared state cannot be used by the worker now; its log says why. Try again"
 """Hides the state's address and account from callers."""
 _HTTP_ERROR = 500
-_OF_ADMINISTRATION = (errors.NotFound, errors.Disabled, errors.Forbidden, errors.Ambiguous)
+_BY_MESSAGE = (
+    errors.ClusterLockTimeout,
+    errors.DeadlineExceeded,
+    errors.Conflict,
+    errors.StateUnavailable,
+    errors.InternalError,
+    errors.NotFound,
+    errors.Disabled,
+    errors.Forbidden,
+    errors.Ambiguous,
+)
+"""Ours whose message is all that callers get."""
 
 
 class WireError(msgspec.Struct, frozen=True):
@@ -60,12 +57,9 @@ def to_wire(error: Exception, request_id: str | None = None) -> WireError:
         return WireError(
             OUR_MODULE, "RequestError", message, [error.field, without_user(error.problem)]
         )
-    if isinstance(error, StateUnavailable):
+    if isinstance(error, errors.StateUnavailable):
         message = _NO_STATE
-    for known in (
-        *(ClusterLockTimeout, DeadlineExceeded, Conflict, StateUnavailable),
-        *(ClusterPolicyError, InternalError, *_OF_ADMINISTRATION),
-    ):
+    for known in (*_BY_MESSAGE, errors.ClusterPolicyError):
         if isinstance(error, known):
             return WireError(OUR_MODULE, known.__name__, message, [message])
     text = "The request failed in the worker; its log says why"
@@ -78,14 +72,14 @@ def _of_nova(error: Exception, message: str) -> WireError | None:
     kwargs: dict[str, Any]
     if isinstance(error, NoValidHost):
         name, kwargs = "NoValidHost", {"reason": error.reason}
-    elif isinstance(error, PlacementUnavailable | PlacementRefused | PlacementConflict):
+    elif isinstance(error, _OF_PLACEMENT):
         # Nova's scheduler says so too, and conductors put the instance back as it was.
         name, kwargs = "NoValidHost", {"reason": message}
         message = f"{_NO_VALID_HOST}{message}"
-    elif isinstance(error, AllocationUpdateFailed):
+    elif isinstance(error, errors.AllocationUpdateFailed):
         name = "AllocationUpdateFailed"
         kwargs = {"consumer_uuid": error.consumer, "error": error.problem}
-    elif isinstance(error, ComputeHostMetricNotFound):
+    elif isinstance(error, errors.ComputeHostMetricNotFound):
         name = "ComputeHostMetricNotFound"
         kwargs = {"host": error.host, "node": error.node, "name": error.name}
     else:
@@ -107,13 +101,9 @@ def _from_message(kind: type[SchedulerWorkerError], message: str) -> SchedulerWo
     return error
 
 
-def _no_valid_host(message: str) -> NoValidHost:
-    return NoValidHost(message.removeprefix(_NO_VALID_HOST))
-
-
-def _allocation_update_failed(message: str) -> AllocationUpdateFailed:
+def _allocation_update_failed(message: str) -> SchedulerWorkerError:
     consumer, _, problem = message.removeprefix(_ALLOCATION).partition(". Error: ")
-    return AllocationUpdateFailed(consumer, problem)
+    return errors.AllocationUpdateFailed(consumer, problem)
 
 
 def _request_error(message: str) -> RequestError:
@@ -123,14 +113,9 @@ def _request_error(message: str) -> RequestError:
 
 _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
     (DISPATCHER_MODULE, "UnsupportedVersion"): errors.NotServed,
-    (NOVA_MODULE, "NoValidHost"): _no_valid_host,
+    (NOVA_MODULE, "NoValidHost"): lambda text: NoValidHost(text.removeprefix(_NO_VALID_HOST)),
     (NOVA_MODULE, "AllocationUpdateFailed"): _allocation_update_failed,
     (OUR_MODULE, "RequestError"): _request_error,
-    (OUR_MODULE, "ClusterLockTimeout"): errors.ClusterLockTimeout,
-    (OUR_MODULE, "DeadlineExceeded"): errors.DeadlineExceeded,
-    (OUR_MODULE, "Conflict"): errors.Conflict,
-    (OUR_MODULE, "StateUnavailable"): errors.StateUnavailable,
-    (OUR_MODULE, "ClusterPolicyError"): lambda message: ClusterPolicyError([message]),
-    (OUR_MODULE, "InternalError"): errors.InternalError,
-    **{(OUR_MODULE, each.__name__): partial(_from_message, each) for each in _OF_ADMINISTRATION},
+    (OUR_MODULE, "ClusterPolicyError"): lambda text: errors.ClusterPolicyError([text]),
+    **{(OUR_MODULE, each.__name__): partial(_from_message, each) for each in _BY_MESSAGE},
 }

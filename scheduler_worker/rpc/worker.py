@@ -11,8 +11,7 @@ import msgspec
 
 from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
-from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.ledgers import STATES, Progress, State
+from scheduler_worker.model.ledgers import STATES, Progress
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.contract import Context, Endpoint, check_names, prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -30,7 +29,7 @@ _MOST_REASON = 1000
 
 
 class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The destination of the answer to a cast."""
+    """The destination of the answer to a cast, as :meth:`Publisher.cast` names its parts."""
 
     topic: str
     exchange: str | None = None
@@ -47,11 +46,7 @@ class WorkerEndpoint:
     """Requests by cast, and what agents report of hosts, instances, migrations and power."""
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        inventory: Inventory,
-        balancer: Balancer,
-        publisher: Publisher,
+        self, scheduler: Scheduler, inventory: Inventory, balancer: Balancer, publisher: Publisher
     ) -> None:
         self._scheduler = scheduler
         self._inventory = inventory
@@ -99,13 +94,18 @@ class WorkerEndpoint:
         answer: dict[str, object] = {"request_id": request_id}
         decision = None
         try:
-            decision = await self._select(
-                msgspec.structs.replace(context, request_id=request_id),
-                spec_obj,
-                instance_uuids,
-                bool(return_alternates),
-                codec.decode_remaining(deadline_s),
-                codec.decode_priority(priority),
+            remaining_s = codec.decode_remaining(deadline_s)
+            decision = await self._scheduler.selecting_once(
+                _fingerprint(request_id, spec_obj, instance_uuids),
+                prepare_request(
+                    msgspec.structs.replace(context, request_id=request_id),
+                    codec.decode_request_spec(spec_obj),
+                    codec.decode_instance_uuids(instance_uuids),
+                    num_alternates=self._scheduler.max_alternates if return_alternates else 0,
+                    priority=codec.decode_priority(priority),
+                ),
+                remaining_s=remaining_s,
+                yield_slot=context.yield_slot,
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
@@ -113,7 +113,7 @@ class WorkerEndpoint:
                 raise  # the message goes to another worker
             answer["error"] = _encode_error(error, request_id)
         try:
-            self._cast(target, answer)
+            self._publisher.cast(arguments=answer, **msgspec.structs.asdict(target))
         except Undeliverable:
             # No caller will ever know of these reservations. After any other failure the answer may
             # have arrived, and the cast is retried: then it must find them.
@@ -123,39 +123,6 @@ class WorkerEndpoint:
         finally:
             if decision is not None:
                 self._scheduler.answered(decision)
-
-    def _cast(self, target: ReplyTo, answer: dict[str, object]) -> None:
-        self._publisher.cast(
-            topic=target.topic,
-            method=target.method,
-            arguments=answer,
-            exchange=target.exchange,
-            server=target.server,
-            namespace=target.namespace,
-            version=target.version,
-        )
-
-    async def _select(
-        self,
-        context: Context,
-        spec_obj: Any,
-        instance_uuids: Any,
-        alternates: bool,
-        remaining_s: float | None,
-        priority: int,
-    ) -> Decision:
-        return await self._scheduler.selecting_once(
-            _fingerprint(context.request_id, spec_obj, instance_uuids),
-            prepare_request(
-                context,
-                codec.decode_request_spec(spec_obj),
-                codec.decode_instance_uuids(instance_uuids),
-                num_alternates=self._scheduler.max_alternates if alternates else 0,
-                priority=priority,
-            ),
-            remaining_s=remaining_s,
-            yield_slot=context.yield_slot,
-        )
 
     def confirm(self, context: Context, instance_uuids: Any) -> int:
         """The instances exist; returns how many reservations were known."""
@@ -179,7 +146,7 @@ class WorkerEndpoint:
         return self._balancer.report(
             codec.decode_name(cluster, "cluster"),
             codec.decode_name(migration, "migration"),
-            Progress(state=_state(state), destination=where, why=_reason(reason)),
+            _progress(state, reason, where),
         )
 
     def report_power(
@@ -194,22 +161,17 @@ class WorkerEndpoint:
         return self._balancer.report_power(
             codec.decode_name(cluster, "cluster"),
             codec.decode_name(action, "action"),
-            Progress(state=_state(state), why=_reason(reason)),
+            _progress(state, reason),
         )
 
 
-def _state(value: Any) -> State:
-    """A state of a migration or power action. Raises RequestError, which names the states."""
-    if value not in STATES:
-        raise RequestError("state", f"expected one of {', '.join(STATES)}, got {value!r:.80}")
-    state: State = value
-    return state
-
-
-def _reason(value: Any) -> str:
-    if value is not None and not isinstance(value, str):
-        raise RequestError("reason", f"expected a text, got {type(value).__name__}")
-    return (value or "")[:_MOST_REASON]
+def _progress(state: Any, reason: Any, destination: str | None = None) -> Progress:
+    """How far a migration or power action is. Raises RequestError, which names the states."""
+    if state not in STATES:
+        raise RequestError("state", f"expected one of {', '.join(STATES)}, got {state!r:.80}")
+    if reason is not None and not isinstance(reason, str):
+        raise RequestError("reason", f"expected a text, got {type(reason).__name__}")
+    return Progress(state=state, destination=destination, why=(reason or "")[:_MOST_REASON])
 
 
 def _fingerprint(*arguments: object) -> str:

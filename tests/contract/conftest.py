@@ -21,7 +21,6 @@ from scheduler_worker.ports import State
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus, Client
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate
 from tests.support.patience import NEVER_S, SOON_S
 from tests.support.threads import Threads
@@ -229,7 +228,7 @@ def serve(bus, topic) -> Iterator[Serve]:
         **options: Any,
     ) -> QueueServer:
         endpoint = Endpoint(namespace, version, methods)
-        server = bus.server(topic, name, [endpoint], translate=to_wire, **options)
+        server = bus.server(topic, name, [endpoint], **options)
         server.start()
         servers.append(server)
         return server

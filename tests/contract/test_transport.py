@@ -20,7 +20,6 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import echo, in_thread
 from tests.support.patience import NEVER_S, SOON_S, growing
@@ -91,7 +90,7 @@ def test_a_cast_to_another_exchange(bus, url, topic):
     got: queue.SimpleQueue[int] = queue.SimpleQueue()
     with Bus(conf.load(), url=url, exchange="other") as elsewhere:
         endpoint = Endpoint("ours", "1.3", {"note": lambda _context, number: got.put(number)})
-        server = elsewhere.server(topic, "one", [endpoint], translate=to_wire)
+        server = elsewhere.server(topic, "one", [endpoint])
         server.start()
         bus.cast(
             topic=topic,
@@ -245,7 +244,7 @@ def test_messages_wait_for_the_next_server(serve, client):
 
 
 def test_a_server_can_be_stopped_before_it_starts(bus, topic):
-    server = bus.server(topic, "one", [], translate=to_wire)
+    server = bus.server(topic, "one", [])
     assert server.stop(SOON_S) is True
     server.start()
     assert server.problem() == "has not started"
@@ -341,7 +340,7 @@ def test_a_broker_that_refuses_us_is_reported(rabbit_url):
     with Bus(conf.load(), url=rabbit_url.replace("guest:guest", "guest:wrong")) as bus:
         with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
             bus.client("t").call("m", {})
-        server = bus.server("t", "one", [], translate=to_wire)
+        server = bus.server("t", "one", [])
         with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
             server.start()
         assert server.stop(SOON_S)

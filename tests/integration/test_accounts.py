@@ -14,7 +14,6 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BusUnavailable
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.amqp import Operator
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
@@ -63,7 +62,7 @@ def test_the_documented_permissions_of_a_worker_suffice(account, rabbit_vhost_ur
         assert chosen.service_host == "h"
         eventually(lambda: client.list_hosts()["hosts"][0]["aggregates"] == ["a"])
         eventually(lambda: [each["name"] for each in client.list_workers()["workers"]] == ["w"])
-        caller = conductors.server("conductor", "c", [endpoint], translate=to_wire)
+        caller = conductors.server("conductor", "c", [endpoint])
         caller.start()
         client.request_destinations(SPEC, ["i2"], reply_to={"topic": "conductor"})
         assert answers.get(timeout=SOON_S)["selections"]
@@ -79,6 +78,6 @@ def test_the_documented_permissions_of_a_worker_suffice(account, rabbit_vhost_ur
 
 def test_a_tools_account_cannot_consume_the_workers_queues(account, rabbit_vhost_url):
     with Bus(conf.load([]), url=account("tool")) as bus:
-        intruder = bus.server("scheduler", "intruder", [], translate=to_wire)
+        intruder = bus.server("scheduler", "intruder", [])
         with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
             intruder.start()

@@ -133,7 +133,7 @@ def test_a_worker_asks_the_service_of_its_configuration(server, authority, tmp_p
     worker = app.build(conf.load(["--config-file", str(path)]))
     worker.inventory.update_hosts([msgspec.convert(host("a"), HostReport)])
     with worker.running():
-        [unit] = worker.pipeline.filters
+        [unit] = worker.pipelines.nova.filters
         assert isinstance(unit, TrustedFilter)
         assert unit.name == "TrustedFilter"
         assert unit._trust.levels().of == {"a": "trusted"}

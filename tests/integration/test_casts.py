@@ -8,7 +8,6 @@ import pytest
 from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import load_config
@@ -35,7 +34,7 @@ def answers(worker):
         received.put(arguments)
 
     endpoint = Endpoint(None, "1.0", {"destinations_selected": answered})
-    server = worker.bus.server("conductor", "c1", [endpoint], translate=to_wire)
+    server = worker.bus.server("conductor", "c1", [endpoint])
     server.start()
     yield received
     server.stop(5)
@@ -70,7 +69,7 @@ def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configu
     stopping = build("one")
     stopping.start()
     with build("two").running() as other:
-        caller = other.bus.server("conductor", "c1", [endpoint], translate=to_wire)
+        caller = other.bus.server("conductor", "c1", [endpoint])
         caller.start()
         client = SchedulerClient(other.bus)
         client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])

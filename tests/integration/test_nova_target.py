@@ -307,8 +307,8 @@ def test_check_connections_asks_nova(configured, nova):
     def problem():
         loaded = configured()
         found = preflight.connections(loaded, conf.settings(loaded))
-        [problems] = [each.problems for each in found if each.name == "Nova"]
-        return " ".join(problems)
+        [problem] = [each.problem for each in found if each.name == "Nova"]
+        return problem or ""
 
     assert problem() == ""
     nova.newest = (2, 60)

@@ -13,7 +13,6 @@ from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.pipeline import Request
@@ -157,7 +156,6 @@ class Worker:
                     WorkerEndpoint(world.scheduler, world.inventory, NOBODY, publisher).endpoint(),
                     baseapi(),
                 ],
-                to_wire,
                 Witness(self._history, self.name),
             ),
             slots=self._setting.slots,

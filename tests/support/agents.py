@@ -9,7 +9,6 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.state import records
 
 
@@ -19,7 +18,7 @@ class Agent:
     def __init__(self, bus: Bus, topic: str, host: str, **methods: Callable[..., Any]) -> None:
         self.client = SchedulerClient(bus)
         endpoint = Endpoint(None, "1.0", methods)
-        self._server = bus.server(topic, host, [endpoint], translate=to_wire, slots=1)
+        self._server = bus.server(topic, host, [endpoint], slots=1)
         self._server.start()
 
     def close(self) -> None:

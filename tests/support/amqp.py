@@ -20,7 +20,6 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus, Client
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitServer
@@ -248,7 +247,6 @@ class Stage:
             self.topic,
             name,
             [Endpoint(None, "1.0", methods), *endpoints],
-            translate=to_wire,
             slots=slots,
             limits=limits,
             observer=observer,

@@ -24,7 +24,6 @@ from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.policies.audit import Actor, SharedAudit
@@ -140,10 +139,7 @@ class Edges:
         self.worker = OneWorker(scenario.tuner)
         services = rest.services._replace(store=None, worker=self.worker)
         access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
-        callers = bind.Callers(role, ROLES)
-        self._dispatcher = Dispatcher(
-            [bind.endpoint(OPERATIONS, services, access, callers)], to_wire
-        )
+        self._dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, role, ROLES)])
         bus: Any = self
         self.client_of_it = SchedulerClient(bus)
 

@@ -133,8 +133,11 @@ def test_filters_may_be_named_by_path_and_in_novas_spelling(tmp_path):
             "weight_classes": "nova.scheduler.weights.all_weighers",
         },
     )
-    assert [unit.name for unit in worker.pipeline.filters] == ["CoreFilter", "EvenHostsFilter"]
-    assert len(worker.pipeline.weights) >= 12
+    assert [unit.name for unit in worker.pipelines.nova.filters] == [
+        "CoreFilter",
+        "EvenHostsFilter",
+    ]
+    assert len(worker.pipelines.nova.weights) >= 12
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h1"), host("h2")))
         decision = worker.scheduler.select(request("i1"))
@@ -208,10 +211,10 @@ def test_reload_swaps_the_pipeline_or_leaves_it(tmp_path):
     with worker.running():
         config.write_text(config.read_text().replace("size = 1", "size = 5"))
         worker.reload()
-        assert worker.pipeline.selector.parameters.host_subset_size == 5
+        assert worker.pipelines.nova.selector.parameters.host_subset_size == 5
         config.write_text(config.read_text().replace("size = 5", "size = 0"))
         worker.reload()
-        assert worker.pipeline.selector.parameters.host_subset_size == 5
+        assert worker.pipelines.nova.selector.parameters.host_subset_size == 5
 
 
 def _gone(path):
@@ -268,11 +271,11 @@ def test_reload_of_a_broken_file_leaves_everything_as_it_was(
     tmp_path, caplog, capfd, break_it, complaint
 ):
     worker = build(tmp_path, filter_scheduler={"host_subset_size": 3})
-    before = worker.pipeline
+    before = worker.pipelines.nova
     with caplog.at_level(logging.INFO):
         break_it(tmp_path / "c")
         worker.reload()
-    assert worker.pipeline is before
+    assert worker.pipelines.nova is before
     assert worker._conf.filter_scheduler.host_subset_size == 3, "as a dump would show it"
     (found,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert found.startswith("The configuration stays as it was: ")
@@ -287,10 +290,10 @@ def test_reload_reports_a_missing_file_that_was_found_by_default(tmp_path, caplo
     found = tmp_path / ".scheduler_worker" / "scheduler_worker.conf"
     write_config(found, filter_scheduler={"host_subset_size": 3})
     worker = app.build(conf.load())
-    assert worker.pipeline.selector.parameters.host_subset_size == 3
+    assert worker.pipelines.nova.selector.parameters.host_subset_size == 3
     found.unlink()
     worker.reload()
-    assert worker.pipeline.selector.parameters.host_subset_size == 3
+    assert worker.pipelines.nova.selector.parameters.host_subset_size == 3
     assert "Failed to find some config files" in caplog.text
 
 

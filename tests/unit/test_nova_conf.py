@@ -65,7 +65,7 @@ def load(path):
 def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, caplog):
     with caplog.at_level(logging.INFO), app.build(load(nova_conf)).running() as worker:
         values = worker.settings.options.values
-    assert [unit.name for unit in worker.pipeline.filters] == [
+    assert [unit.name for unit in worker.pipelines.nova.filters] == [
         "ComputeFilter",
         "ImagePropertiesFilter",
         "IsolatedHostsFilter",
@@ -73,7 +73,7 @@ def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, ca
     assert (values["host_subset_size"], worker.settings.placement.max_attempts) == (8, 8)
     assert values["isolated_hosts"] == ("a", "b")
     assert values["metrics_weight_setting"] == ("cpu.percent=-1.0",)
-    assert worker.pipeline.options.packing_host_numa_cells_allocation_strategy
+    assert worker.pipelines.nova.options.packing_host_numa_cells_allocation_strategy
     assert values["service_down_time_s"] == 90
     for group, name in UNUSED & NOVAS.keys():
         warnings = [each for each in caplog.messages if each.startswith(f"[{group}] {name} ")]

@@ -20,7 +20,6 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.oslo import oslo_messaging
 from scheduler_worker.rpc.transport import Bus, register_opts
-from scheduler_worker.rpc.wire_errors import to_wire
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
@@ -84,7 +83,6 @@ def _ours(url: str, topic: str) -> None:
             topic,
             "bench",
             [Endpoint(None, "4.5", methods), baseapi()],  # it answers the server's own pings
-            translate=to_wire,
             slots=slots,
         )
         server.start()

@@ -33,7 +33,7 @@ def refusals(settings: AmqpSettings, names: QueueNames) -> Iterator[tuple[str, s
     """
     for broker in settings.brokers:
         try:
-            connection = BrokerConnection(settings, broker, names, on_message=lambda _: None)
+            connection = BrokerConnection(settings, broker, names)
         except ConnectionLostError as error:
             yield broker.address, f"RabbitMQ cannot be reached: {error}"
         except (BusUnavailable, ConfigError) as error:

@@ -5,6 +5,7 @@ channel over a message that it refuses. What is written is sent by :meth:`Broker
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +17,6 @@ from amqp import spec
 from scheduler_worker.errors import BusUnavailable
 from scheduler_worker.rpc.amqp import frames, properties
 from scheduler_worker.rpc.amqp.frames import Content, Signature
-from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
 from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
 from scheduler_worker.rpc.amqp.protocol import (
     BROKEN,
@@ -41,9 +41,23 @@ from scheduler_worker.rpc.serving.deliveries import (
     Republish,
     Requeue,
 )
+from scheduler_worker.rpc.serving.queue_delay import LONGEST_S
 from scheduler_worker.rpc.serving.settings import QueueNames
 from scheduler_worker.unique import unique_hex
 
+LOG = logging.getLogger(__name__)
+
+_PING = bytes(
+    amqp.Message(
+        b"",
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=1,
+        priority=0,
+        expiration=str(int(LONGEST_S * 1000)),
+    )._serialize_properties()
+)
+"""A ping's properties: as oslo.messaging sets them, but transient."""
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
 _FIRST, _LAST = 1, -1
@@ -100,7 +114,9 @@ class BrokerConnection:
         self._consumed: dict[str, str] = {}
         """The queue of each consumer, by its tag."""
         self._publisher: ConfirmingPublisher | None = None
-        self._pings: PingChannel | None = None
+        self._ping_channel: int | None = None
+        """The channel on which pings are answered; None where the broker permits no answers."""
+        self._ping_queue = f"{names.own_queue}.pings-{unique_hex()}"
         self._last_received_s = time.monotonic()
         self.is_blocked = False
         """By ``connection.blocked``."""
@@ -125,7 +141,7 @@ class BrokerConnection:
         queues.declare()
         self._channel = queues.channel
         self._open_publisher()
-        self._pings = open_ping_channel(self._amqp, self._names.own_queue)
+        self._open_ping_channel()
         return vanished
 
     def fileno(self) -> int:
@@ -153,6 +169,25 @@ class BrokerConnection:
                 f"RabbitMQ at {self._amqp.broker.address} does not let this worker answer anybody: "
                 f"its account needs the write permission on 'amq.default' ({why})"
             )
+
+    def _open_ping_channel(self) -> None:
+        queue = self._ping_queue
+        try:
+            channel = self._amqp.channel()
+            # An exclusive queue goes with its connection, whatever kinds the broker permits.
+            channel.queue_declare(
+                queue, exclusive=True, auto_delete=True, arguments={"x-queue-type": "classic"}
+            )
+            # An answer that gets lost only makes the next ping count.
+            channel.basic_consume(queue, no_ack=True)
+        except amqp.ChannelError as error:
+            LOG.warning(
+                "How long requests wait in the broker is not known, and under overload they are "
+                "decided too late: RabbitMQ does not permit a queue for answers to pings (%s)",
+                error,
+            )
+        else:
+            self._ping_channel = channel.channel_id
 
     # Consuming
 
@@ -213,31 +248,30 @@ class BrokerConnection:
     # Receiving
 
     def _received(self, channel: int, content: Content) -> None:
-        if self._pings is not None and channel == self._pings.channel:
+        if channel == self._ping_channel:
             self._on_ping_answered(content.body)
         elif content.signature == frames.BASIC_DELIVER:
             self._delivered(content)
         elif self._publisher is not None:
-            _why, queue = frames.returned(content.arguments)
-            self._publisher.returned(queue, content.body)
+            self._publisher.returned(frames.returned(content.arguments), content.body)
 
     def _delivered(self, content: Content) -> None:
-        delivery = frames.delivered(content.arguments)
-        queue = self._consumed[delivery.consumer]
+        consumer, tag, is_redelivered = frames.delivered(content.arguments)
+        queue = self._consumed[consumer]
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._waited_s(queue)
-        self._unacknowledged[delivery.tag] = _Unacknowledged(queue, content, read, since_s)
+        self._unacknowledged[tag] = _Unacknowledged(queue, content, read, since_s)
         # Classic queues only tell that a message was delivered before, not how often.
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
         self._on_message(
             Delivery(
-                tag=delivery.tag,
+                tag=tag,
                 queue=queue,
                 body=content.body,
                 expiration=read.expiration,
                 deliveries=deliveries,
-                is_counted=is_counted or not delivery.redelivered,
+                is_counted=is_counted or not is_redelivered,
                 compression=read.compression,
                 traceparent=read.traceparent,
             )
@@ -247,8 +281,7 @@ class BrokerConnection:
         if self._publisher is None or channel != self._publisher.channel:
             return False
         if signature == frames.QUEUE_DECLARE_OK:
-            _queue, _messages, consumers = frames.queue_declared(arguments)
-            self._on_consumers_counted(consumers)
+            self._on_consumers_counted(frames.consumers_declared(arguments))
             return True
         return self._publisher.received(signature, arguments)
 
@@ -289,16 +322,15 @@ class BrokerConnection:
         self._publish(Publication(queue, frames.ANSWER, body, done))
 
     def ping(self, name: str) -> bool:
-        """Send a ping to the shared queue; False where the broker permits no answers to it."""
-        if self._pings is None:
+        if self._ping_channel is None:
             return False
 
         def done(_: Publication, outcome: PublishOutcome, _why: str) -> None:
             if outcome is PublishOutcome.CONFIRMED:
                 self._on_ping_confirmed(name)
 
-        body = envelope.encode_ping(name, self._pings.reply_queue)
-        self._publish(Publication(self._names.queue, PING, body, done))
+        body = envelope.encode_ping(name, self._ping_queue)
+        self._publish(Publication(self._names.queue, _PING, body, done))
         return True
 
     def unconfirmed_answers(self) -> list[Publish]:
@@ -402,14 +434,15 @@ class BrokerConnection:
         return f"has heard nothing from RabbitMQ for {silence_s:.0f} s"
 
     def close(self) -> None:
-        with contextlib.suppress(amqp.AMQPError, OSError, ConnectionLostError):
-            transport = self._amqp.transport_or_none()
+        with contextlib.suppress(*BROKEN, ConnectionLostError):
+            # Unlike ``transport``, it does not raise before the connection is open.
+            transport = self._amqp._transport
             if transport is not None and transport.sock is not None:
                 transport.sock.settimeout(CONNECT_S)
                 # The handshake that closes waits for its answer, so it must not stay in the outbox.
                 transport.uncork()
                 self._amqp.close()
-        with contextlib.suppress(amqp.AMQPError, OSError):
+        with contextlib.suppress(*BROKEN):
             self._amqp.collect()
 
     def drop(self) -> None:

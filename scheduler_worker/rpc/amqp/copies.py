@@ -90,7 +90,7 @@ class CopyConnection(BrokerConnection):
 
     def _delivered(self, content: Content) -> None:
         """Leave out what cannot be read; a copy has no expiry, as nobody waits for an answer."""
-        tag = frames.delivered(content.arguments).tag
+        _, tag, _ = frames.delivered(content.arguments)
         most, compression = self._max_message_bytes, properties.read(content.properties).compression
         try:
             body = decompressed(content.body, compression, most)

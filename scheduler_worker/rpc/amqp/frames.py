@@ -9,7 +9,9 @@ the broker wrote, and ``properties`` the sender's.
 import struct
 from collections.abc import Callable
 from struct import pack, unpack_from
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from scheduler_worker.rpc.contract import LONGEST_NAME
 
@@ -115,18 +117,15 @@ _CONTENTS = {BASIC_RETURN, BASIC_DELIVER}
 _PROPERTIES_AT = 12
 
 
-class Content:
+class Content(msgspec.Struct, eq=False):
     """A message that is being assembled."""
 
-    __slots__ = ("_chunks", "_missing", "arguments", "properties", "signature")
-
-    def __init__(self, signature: Signature, arguments: bytes) -> None:
-        self.signature = signature
-        self.arguments = arguments
-        """The method's, undecoded."""
-        self.properties = b""
-        self._chunks: list[bytes] = []
-        self._missing = 0
+    signature: Signature
+    arguments: bytes
+    """The method's, undecoded."""
+    properties: bytes = b""
+    _chunks: list[bytes] = []
+    _missing: int = 0
 
     def begin(self, header: bytes) -> None:
         """The header frame has arrived."""
@@ -211,28 +210,19 @@ class Assembler:
             raise OSError(f"the broker sent what cannot be decoded: {error}") from None
 
 
-class Delivered(NamedTuple):
-    """The arguments of basic.deliver that matter here."""
-
-    consumer: str
-    tag: int
-    redelivered: bool
-
-
-def delivered(arguments: bytes) -> Delivered:
-    """The arguments of basic.deliver; names of exchange and routing key are left undecoded."""
+def delivered(arguments: bytes) -> tuple[str, int, bool]:
+    """The consumer and tag of basic.deliver, and whether the message was delivered before."""
     consumer, at = _name(arguments, 0)
     tag, redelivered = unpack_from(">QB", arguments, at)
-    return Delivered(consumer, tag, bool(redelivered & 1))
+    return consumer, tag, bool(redelivered & 1)
 
 
-def returned(arguments: bytes) -> tuple[str, str]:
-    """The arguments of basic.return: why, and the name of the queue."""
+def returned(arguments: bytes) -> str:
+    """The name of the queue in basic.return."""
     # Two bytes of a code, the reason, the exchange, and then the routing key.
-    why, at = _name(arguments, 2)
+    _, at = _name(arguments, 2)
     _, at = _name(arguments, at)
-    queue, _ = _name(arguments, at)
-    return why, queue
+    return _name(arguments, at)[0]
 
 
 def confirmation(arguments: bytes) -> tuple[int, bool]:
@@ -241,11 +231,11 @@ def confirmation(arguments: bytes) -> tuple[int, bool]:
     return number, bool(multiple & 1)
 
 
-def queue_declared(arguments: bytes) -> tuple[str, int, int]:
-    """The arguments of queue.declare-ok: the queue, its messages, its consumers."""
-    queue, at = _name(arguments, 0)
-    messages, consumers = unpack_from(">II", arguments, at)
-    return queue, messages, consumers
+def consumers_declared(arguments: bytes) -> int:
+    """How many consumers a queue has, of queue.declare-ok."""
+    _, at = _name(arguments, 0)
+    _messages, consumers = unpack_from(">II", arguments, at)
+    return int(consumers)
 
 
 def channel_closed(arguments: bytes) -> tuple[int, str, Signature]:

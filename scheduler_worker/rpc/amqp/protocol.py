@@ -21,7 +21,6 @@ from scheduler_worker import __version__
 from scheduler_worker.errors import BusUnavailable, ConfigError
 from scheduler_worker.rpc.amqp import frames
 from scheduler_worker.rpc.amqp.frames import Assembler, Content, Signature
-from scheduler_worker.rpc.amqp.queues import explained
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving.connection import ConnectionLostError
 from scheduler_worker.rpc.serving.settings import QueueNames
@@ -51,18 +50,23 @@ def translated(broker: Broker, names: QueueNames, close: Callable[[], None]) -> 
     """
     try:
         yield
-    # Another try with the same account, or the same certificate, is refused as well.
-    except _REFUSED as error:
-        close()
-        raise BusUnavailable(f"RabbitMQ at {broker.address} refuses this worker: {error}") from None
-    except amqp.PreconditionFailed as error:
-        close()
-        raise ConfigError(explained(error, names)) from None
     except BusUnavailable:
         close()
         raise
-    except (amqp.AMQPError, OSError) as error:
+    except BROKEN as error:
         close()
+        # Another try with the same account, or the same certificate, is refused as well.
+        if isinstance(error, _REFUSED):
+            raise BusUnavailable(
+                f"RabbitMQ at {broker.address} refuses this worker: {error}"
+            ) from None
+        if isinstance(error, amqp.PreconditionFailed):
+            raise ConfigError(
+                f"A queue of topic {names.topic} exists in RabbitMQ and is of another kind than "
+                f"[oslo_messaging_rabbit] says ({error}); set amqp_durable_queues, "
+                "amqp_auto_delete and rabbit_quorum_queue as it was declared, or stop all its "
+                "users and delete it"
+            ) from None
         # RabbitMQ 4 may forbid such queues, and says so by closing the connection.
         if "transient_nonexcl_queues" in str(error):
             raise ConfigError(_TRANSIENT_REFUSED) from None
@@ -110,11 +114,6 @@ class ProtocolConnection(amqp.Connection):  # type: ignore[misc]
     def Transport(self, host: str, connect_timeout: float, *_: Any, **__: Any) -> "Stream":
         """The hook by which py-amqp gets its transport."""
         return Stream(host, connect_timeout, self._tls)
-
-    def transport_or_none(self) -> "Stream | None":
-        """Unlike ``transport``, which raises before the connection is open."""
-        transport: Stream | None = self._transport
-        return transport
 
 
 CONNECT_S = 5.0

@@ -6,36 +6,25 @@ at a time, until the channel is closed again: over the message that was sent las
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import takewhile
+
+import msgspec
 
 from scheduler_worker.rpc.amqp import frames
 from scheduler_worker.rpc.amqp.frames import Signature
 from scheduler_worker.rpc.serving.connection import PublishOutcome
 
 
-class Publication:
-    """A message for a queue of this name.
+class Publication(msgspec.Struct, eq=False):
+    """A message for a queue of this name."""
 
-    ``done`` is called with it, its outcome, and the reason.
-    """
-
-    __slots__ = ("body", "done", "is_returned", "properties", "queue")
-
-    def __init__(
-        self,
-        queue: str,
-        properties: bytes,
-        body: bytes,
-        done: "Callable[[Publication, PublishOutcome, str], None]",
-    ) -> None:
-        self.queue = queue
-        self.properties = properties
-        self.body = body
-        self.done = done
-        self.is_returned = False
-
-    def end(self, outcome: PublishOutcome, why: str = "") -> None:
-        self.done(self, outcome, why)
+    queue: str
+    properties: bytes
+    body: bytes
+    done: "Callable[[Publication, PublishOutcome, str], None]"
+    """Called with it, its outcome, and the reason."""
+    is_returned: bool = False
 
 
 class ConfirmingPublisher:
@@ -91,27 +80,20 @@ class ConfirmingPublisher:
                 return
 
     def _confirm(self, number: int, multiple: bool, *, is_ack: bool) -> None:
-        for tag in list(self._up_to(number)) if multiple else [number]:
+        for tag in list(takewhile(number.__ge__, self._sent)) if multiple else [number]:
             publication = self._sent.pop(tag, None)
             if publication is None:
                 continue
             # This one is innocent; the next suspect is sent alone.
             if self._suspects and self._suspects[0] is publication:
                 self._suspects.popleft()
+            outcome, why = PublishOutcome.CONFIRMED, ""
             if not is_ack:
-                publication.end(PublishOutcome.REFUSED, "the broker could not accept it")
-            else:
-                unroutable = publication.is_returned
-                publication.end(
-                    PublishOutcome.UNROUTABLE if unroutable else PublishOutcome.CONFIRMED
-                )
+                outcome, why = PublishOutcome.REFUSED, "the broker could not accept it"
+            elif publication.is_returned:
+                outcome = PublishOutcome.UNROUTABLE
+            publication.done(publication, outcome, why)
         self._send_next()
-
-    def _up_to(self, number: int) -> Iterator[int]:
-        for tag in self._sent:
-            if tag > number:
-                return
-            yield tag
 
     def _closed(self, code: int, why: str, refused: Signature) -> None:
         """The broker closed the channel, over a publication if it was refused ``basic.publish``."""
@@ -124,7 +106,8 @@ class ConfirmingPublisher:
             self._suspects.extend(self._sent.values())
         self._sent.clear()
         if is_culprit_known:
-            self._suspects.popleft().end(PublishOutcome.REFUSED, f"{code}: {why}")
+            culprit = self._suspects.popleft()
+            culprit.done(culprit, PublishOutcome.REFUSED, f"{code}: {why}")
         self._send_next()
 
     def _send_next(self) -> None:
@@ -148,7 +131,7 @@ class ConfirmingPublisher:
                 self._frame_max,
             )
         except ValueError as error:
-            publication.end(PublishOutcome.REFUSED, str(error))
+            publication.done(publication, PublishOutcome.REFUSED, str(error))
             return False
         self._number += 1
         self._sent[self._number] = publication

@@ -34,12 +34,14 @@ class QueueDeclarations:
         If the server's own queue does not exist, the shared one counts as missing too: both were
         lost, and another worker has declared it again before us.
         """
-        names = self._names
-        missing = {
-            queue
-            for queue in (names.queue, names.own_queue, names.fanout_queue)
-            if not self._exists(queue)
-        }
+        names, missing = self._names, set()
+        for queue in (names.queue, names.own_queue, names.fanout_queue):
+            try:
+                self.channel.queue_declare(queue, passive=True)
+            # RabbitMQ closes a channel over every refusal, so each is followed by a new one.
+            except amqp.NotFound:
+                self.channel = self._open_channel()
+                missing.add(queue)
         return frozenset(missing | {names.queue} if names.own_queue in missing else missing)
 
     def declare(self) -> None:
@@ -63,15 +65,6 @@ class QueueDeclarations:
         # Casts to all are published under the topic's name; a fanout exchange ignores it.
         self._bind(names.fanout_queue, names.fanout_exchange, names.topic)
         self._declare_dead_letters()
-
-    def _exists(self, queue: str) -> bool:
-        try:
-            self.channel.queue_declare(queue, passive=True)
-        # RabbitMQ closes a channel over every refusal, so each is followed by a new one.
-        except amqp.NotFound:
-            self.channel = self._open_channel()
-            return False
-        return True
 
     def _declare_exchange(self, name: str, kind: str, durable: bool, auto_delete: bool) -> None:
         """An exchange that exists will do, however it was declared."""
@@ -143,12 +136,3 @@ def needs(permission: str) -> Iterator[None]:
         raise BusUnavailable(
             f"RabbitMQ refuses this worker's account: it needs {permission} ({error})"
         ) from None
-
-
-def explained(error: Exception, names: QueueNames) -> str:
-    """The message for a queue that exists and is of another kind, with what to do."""
-    return (
-        f"A queue of topic {names.topic} exists in RabbitMQ and is of another kind than "
-        f"[oslo_messaging_rabbit] says ({error}); set amqp_durable_queues, amqp_auto_delete and "
-        "rabbit_quorum_queue as it was declared, or stop all its users and delete it"
-    )

@@ -60,8 +60,7 @@ class Admission:
 
     def ping_answered(self, body: bytes) -> None:
         """Some worker has got one of our pings, and answered it."""
-        with contextlib.suppress(envelope.MalformedError):
-            self._delay.received(envelope.answered_call(body) or "")
+        self._delay.received(envelope.answered_call(body))
 
     def waited_s(self, queue: str) -> float:
         """How long a message that is delivered now has waited at least; 0 where unknown.

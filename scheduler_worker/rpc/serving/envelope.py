@@ -71,11 +71,19 @@ _encoder = msgspec.json.Encoder()
 
 def peek_id(body: bytes) -> str:
     """Decode nothing but a message's id; "" where it has none."""
+    return _peeked(body).id
+
+
+def answered_call(body: bytes) -> str:
+    """The id of the call that an answer is for; "" where it has none."""
+    return _peeked(body).call_id or ""
+
+
+def _peeked(body: bytes) -> _Head:
     try:
-        outer = _outer.decode(body)
-        return _head.decode(outer.message or "{}").id
+        return _head.decode(_outer.decode(body).message or "{}")
     except Exception:  # read() says why
-        return ""
+        return _Head()
 
 
 def read(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest | MalformedError:
@@ -106,7 +114,12 @@ def decode(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"it cannot be decoded: {error}") from None
     request = _request(content, remaining_s)
-    return request if is_text else _not_text(request)
+    if is_text:
+        return request
+    # Text that cannot be encoded cannot be stored or logged.
+    message = Message(method=None, is_call=request.message.is_call, id=request.id)
+    refusal = _refusal("has text with half a surrogate pair, which is no Unicode")
+    return msgspec.structs.replace(request, message=message, refusal=refusal)
 
 
 def _content(text: str) -> tuple[dict[str, Any], bool]:
@@ -116,7 +129,10 @@ def _content(text: str) -> tuple[dict[str, Any], bool]:
         content = msgspec.json.decode(text)
     except msgspec.DecodeError:
         content = json.loads(text)  # Python's encoder also writes NaN, Infinity and lone surrogates
-        is_text = _is_text(content)
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            is_text = False
     if not isinstance(content, dict):
         raise MalformedError("it is not a mapping")
     return content, is_text
@@ -128,23 +144,6 @@ def traced(request: WireRequest, traceparent: str) -> WireRequest:
     context = {TRACEPARENT: traceparent, **message.context}
     message = msgspec.structs.replace(message, context=context)
     return msgspec.structs.replace(request, message=message)
-
-
-def _is_text(content: Any) -> bool:
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _not_text(request: WireRequest) -> WireRequest:
-    """The same request, refused: text that cannot be encoded cannot be stored or logged."""
-    problem = "has text with half a surrogate pair, which is no Unicode"
-    return msgspec.structs.replace(
-        request, message=Message(method=None, is_call=request.message.is_call, id=request.id),
-        refusal=_refusal(problem),
-    )  # fmt: skip
 
 
 def _request(content: dict[str, Any], remaining_s: float) -> WireRequest:
@@ -285,14 +284,6 @@ def encode_ping(call_id: str, reply_queue: str) -> bytes:
     return _enveloped(inner)
 
 
-def answered_call(body: bytes) -> str | None:
-    """The id of the call that an answer is for. Raises MalformedError."""
-    try:
-        return _head.decode(_outer.decode(body).message or "{}").call_id
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise MalformedError(f"it cannot be decoded: {error}") from None
-
-
 def _reply(content: Mapping[str, Any], call_id: str) -> bytes:
     return _enveloped({**content, "_msg_id": call_id, "_unique_id": unique_hex()})
 
@@ -318,15 +309,12 @@ class DecompressionError(Exception):
 def decompressed(body: bytes, compression: object, max_bytes: int) -> bytes:
     """The decompressed body; the same body without ``compression``.
 
-    Raises NotDecompressedError.
+    Raises DecompressionError.
     """
     if not compression:
         return body
-    make = (
-        _DECOMPRESSORS.get(_NAMES.get(compression, compression))
-        if isinstance(compression, str)
-        else None
-    )
+    name = _NAMES.get(compression, compression) if isinstance(compression, str) else ""
+    make = _DECOMPRESSORS.get(name)
     if make is None:
         raise DecompressionError(
             f"its header compression is {compression!r:.40}; known are {', '.join(sorted(_NAMES))}"

@@ -4,6 +4,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from scheduler_worker import events
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.serving.connection import Loop
@@ -18,14 +20,12 @@ MAX_BYTES = 32 * 2**20
 """How many answers, and how many bytes of them, are kept; the oldest are dropped first."""
 
 
-class _Undelivered:
+class _Undelivered(msgspec.Struct):
     """An answer, when it first failed to arrive, and when to send it again."""
 
-    __slots__ = ("answer", "retry_at_s", "since_s")
-
-    def __init__(self, answer: Publish, since_s: float) -> None:
-        self.answer = answer
-        self.since_s = self.retry_at_s = since_s
+    answer: Publish
+    since_s: float
+    retry_at_s: float
 
 
 class UndeliveredAnswers:
@@ -48,7 +48,8 @@ class UndeliveredAnswers:
         self._observer = observer
         self._kept: dict[Publish, _Undelivered] = {}
         """The oldest first."""
-        self._bytes = 0
+        self.size = 0
+        """Bytes of all answers that are kept."""
         self._is_check_due = False
         self._unlogged: list[str] = []
         """The reply queues of answers that were dropped and are not logged yet."""
@@ -56,35 +57,31 @@ class UndeliveredAnswers:
     def __len__(self) -> int:
         return len(self._kept)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all answers that are kept."""
-        return self._bytes
-
     def returned(self, answer: Publish) -> None:
         """The broker found no queue for it: send it again, at growing intervals."""
-        undelivered = self._keep(answer)
         now_s = time.monotonic()
+        undelivered = self._keep(answer, now_s)
         undelivered.retry_at_s = now_s + max(_CHECK_S, now_s - undelivered.since_s)
         self._schedule_check()
 
     def connection_lost(self, answers: Iterable[Publish]) -> None:
         """The broker may not have these: send them on the next connection."""
+        now_s = time.monotonic()
         for answer in answers:
-            self._keep(answer).retry_at_s = time.monotonic()
-            self._schedule_check()
+            self._keep(answer, now_s).retry_at_s = now_s
+        self._schedule_check()
 
     def delivered(self, answer: Publish) -> None:
         """The broker has put it into its caller's queue."""
         if self._kept and (undelivered := self._kept.pop(answer, None)):
-            self._bytes -= len(undelivered.answer.body)
+            self.size -= len(undelivered.answer.body)
 
-    def _keep(self, answer: Publish) -> _Undelivered:
+    def _keep(self, answer: Publish, now_s: float) -> _Undelivered:
         undelivered = self._kept.get(answer)
         if undelivered is None:
-            undelivered = self._kept[answer] = _Undelivered(answer, time.monotonic())
-            self._bytes += len(answer.body)
-        while len(self._kept) > MAX_ANSWERS or self._bytes > MAX_BYTES:
+            undelivered = self._kept[answer] = _Undelivered(answer, now_s, now_s)
+            self.size += len(answer.body)
+        while len(self._kept) > MAX_ANSWERS or self.size > MAX_BYTES:
             self._drop(next(iter(self._kept)))
         return undelivered
 

@@ -16,7 +16,6 @@ from scheduler_worker.errors import BackendError
 from scheduler_worker.rpc import worker
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.integration.faults.books import Auditor, Books
 from tests.integration.faults.tenants import Mailbox, Racks, Reporter, Served, Tenant
 from tests.support.patience import SOON_S, eventually
@@ -137,7 +136,6 @@ class Arena:
             "tenants",
             "arena",
             [Endpoint(None, "1.0", {"destinations_selected": self._mailbox.take})],
-            translate=to_wire,
         )
         answers.start()
         self._open.callback(answers.stop, 1.0)

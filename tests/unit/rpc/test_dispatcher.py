@@ -18,13 +18,12 @@ from scheduler_worker.errors import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, _Method, supports
-from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.waiters import complete
 from tests.support.observers import CountingObserver
 
 
 def dispatcher_of(handler: Any, observer: Observer | None = None) -> Dispatcher:
-    return Dispatcher([Endpoint(None, "4.5", {"do": handler})], to_wire, observer)
+    return Dispatcher([Endpoint(None, "4.5", {"do": handler})], observer)
 
 
 def do(dispatcher: Dispatcher, **parts: Any) -> Result:
@@ -124,7 +123,7 @@ def test_a_version_or_namespace_that_is_not_served(target):
 
 def test_an_endpoint_serves_its_namespace():
     endpoint = Endpoint("ours", "1.0", {"do": lambda _context, **arguments: arguments})
-    found = do(Dispatcher([endpoint], to_wire), namespace="ours", version="1.0", args={"a": 1})
+    found = do(Dispatcher([endpoint]), namespace="ours", version="1.0", args={"a": 1})
     assert found.value == {"a": 1}
 
 
@@ -164,4 +163,4 @@ def test_versions(theirs, is_served):
 @pytest.mark.parametrize("name", ["method", "namespace"])
 def test_a_name_that_is_no_text_is_no_non_blocking_method(name, odd):
     fields: dict[str, Any] = {"method": "ping", "namespace": None, name: odd}
-    assert Dispatcher([], to_wire).is_non_blocking(Message(**fields)) is False
+    assert Dispatcher([]).is_non_blocking(Message(**fields)) is False

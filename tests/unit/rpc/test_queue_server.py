@@ -21,7 +21,6 @@ from scheduler_worker.rpc.serving.execution import ExtraConsumers
 from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.patience import NEVER_S, eventually
 
@@ -111,7 +110,7 @@ def make(observer: Observer | None = None, **methods: Any) -> QueueServer:
         [opener],
         SETTINGS,
         QueueNames("nova", "topic", "one"),
-        Dispatcher([Endpoint(None, "1.0", methods)], to_wire, observer or Observer()),
+        Dispatcher([Endpoint(None, "1.0", methods)], observer or Observer()),
         slots=2,
         limits=DeliveryLimits(),
         observer=observer or Observer(),

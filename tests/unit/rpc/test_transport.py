@@ -10,7 +10,6 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.patience import SOON_S
 
 
@@ -33,11 +32,11 @@ def test_options_get_our_defaults_and_may_be_registered_twice(conf):
 def test_the_configured_url_is_used(conf):
     transport.register_opts(conf)
     conf.set_override("transport_url", "local://configured/")
-    assert Bus(conf, default_url="local://default/").url == "local://configured/"
+    assert Bus(conf).url == "local://configured/"
 
 
-def test_the_default_url_applies_where_none_is_configured(conf):
-    assert Bus(conf, default_url="local://default/").url == "local://default/"
+def test_the_embedded_bus_is_used_where_no_url_is_configured(conf):
+    assert Bus(conf).url == "local:///"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_oslo_messagings_ping_is_answered_where_it_is_enabled(conf):
     transport.register_opts(conf)
     conf.set_override("rpc_ping_enabled", True)
     with Bus(conf, url=f"local://{uuid.uuid4().hex}/") as bus:
-        server = bus.server("t", "s", [], translate=to_wire)
+        server = bus.server("t", "s", [])
         server.start()
         assert bus.client("t", timeout_s=SOON_S).call("oslo_rpc_server_ping", {}) == "pong"
         assert server.stop(SOON_S)
