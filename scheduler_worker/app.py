@@ -23,7 +23,7 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, RequestError, SchedulerWorkerError
-from scheduler_worker.factories import open_bus, open_state
+from scheduler_worker.factories import open_state
 from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
@@ -515,7 +515,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
     settings = configuration.settings(conf)
     clock = clock or SystemClock()
     state = WatchedState(open_state(settings.state, clock), clock)
-    bus = open_bus(conf, settings.rpc)
+    bus = Bus(conf, exchange=settings.rpc.exchange)
     try:
         is_alone = bus.url.startswith("local:") or settings.is_dry_run
         if not state.characteristics.spans_processes and not is_alone:

@@ -18,14 +18,7 @@ from scheduler_worker.errors import (
     ConfigError,
     StateUnavailable,
 )
-from scheduler_worker.factories import (
-    FILTERS,
-    POLICY_UNITS,
-    WEIGHERS,
-    open_bus,
-    open_state,
-    registered,
-)
+from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, open_state, registered
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.dispatcher import Dispatcher
@@ -135,7 +128,7 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
 
     Consumes nothing.
     """
-    with open_bus(conf, settings.rpc) as bus:
+    with Bus(conf, exchange=settings.rpc.exchange) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(
                 f"RabbitMQ at {address}", [refusal] if refusal else [], fix=remedies.BUS
@@ -191,7 +184,7 @@ def _check_feed(conf: Configuration, settings: Settings) -> None:
 def _check_bus(conf: Configuration, settings: Settings) -> None:
     """Raise ConfigError where the options of the bus contradict each other."""
     rpc = settings.rpc
-    with open_bus(conf, rpc) as bus:
+    with Bus(conf, exchange=rpc.exchange) as bus:
         if settings.dry_run is not None:
             bus.copies(
                 rpc.topic,

@@ -165,7 +165,5 @@ def _supervise(conf: Any, arguments: Sequence[str], settings: Settings) -> int:
 
     settings.monitoring.port_of(conf.workers - 1)
     return supervisor.Supervisor(
-        arguments,
-        conf.workers,
-        stop_timeout_s=settings.graceful_shutdown_timeout_s,
+        arguments, conf.workers, stop_timeout_s=settings.graceful_shutdown_timeout_s
     ).run()

@@ -82,8 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The checked settings, one part for each package. Times in seconds."""
 
     host: Annotated[
-        str,
-        Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$", sample_default="<current hostname>"),
+        str, Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$", sample_default="<current hostname>")
     ] = socket.gethostname()
     """Name of this worker as an RPC server. It must be unique among the replicas and should stay
     the same over restarts, since it names a queue."""

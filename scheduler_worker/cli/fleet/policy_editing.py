@@ -16,12 +16,7 @@ from msgspec import structs
 
 from scheduler_worker.cli.policy_changes import difference
 from scheduler_worker.cli.policy_texts import Given, read_policies, write_policies
-from scheduler_worker.errors import (
-    ConfigError,
-    EditConflict,
-    NotFound,
-    RequestError,
-)
+from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
 from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
 from scheduler_worker.operations.clusters import (
     DocumentInForce,
