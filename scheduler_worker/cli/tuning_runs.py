@@ -15,7 +15,7 @@ from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic
-from scheduler_worker.tuning.explain import RuleExplanation, explanations
+from scheduler_worker.tuning.explain import Explanation, explanations
 from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.yaml_subset import Source
@@ -58,7 +58,7 @@ def explain(arguments: argparse.Namespace) -> None:
     for number in _cycles_at(arguments.at, arguments.interval, len(cycles)):
         chosen = [
             explanation
-            for explanation in explanations(cycles[number], everything=True)
+            for explanation in explanations(cycles[number])
             if fnmatchcase(str(explanation.entity), arguments.entity)
         ]
         if chosen:
@@ -127,12 +127,12 @@ def _missing_scopes(program: Program, cycles: Sequence[Cycle]) -> Iterator[str]:
             yield f"no {scope.value} is in the samples; rules of this scope were not evaluated"
 
 
-def _explained(chosen: Iterable[RuleExplanation], cycle: Cycle) -> Iterator[str]:
+def _explained(chosen: Iterable[Explanation], cycle: Cycle) -> Iterator[str]:
     faults: dict[tuple[str, str], str] = {}
     for diagnostic in cycle.diagnostics:
         faults.setdefault((str(diagnostic.entity), diagnostic.rule), _fault(diagnostic))
     for explanation in chosen:
-        texts = [str(explanation)]
+        texts = [explanation.text]
         for rule in explanation.inactive:
             fault = faults.get((str(explanation.entity), rule))
             texts.append(f"  {rule}: {f'skipped: {fault}' if fault else 'not triggered'}")

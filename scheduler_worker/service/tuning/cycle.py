@@ -28,7 +28,7 @@ from scheduler_worker.service.tuning.records import (
     evaluator_state,
 )
 from scheduler_worker.tuning.averages import MovingAverages
-from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
 
@@ -114,9 +114,9 @@ class ClusterTuning:
         before = evaluator_state(states.values())
         entities = [entity for state in states.values() for entity in state.entities]
         set_before = {entity.entity: entity.set_by for entity in entities if entity.set_by}
-        options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
         groups = entity_groups(inputs.samples, program.plans)
-        cycle = evaluate(program, groups, before, lead.at_s, options)
+        max_elapsed_s = _MAX_INTERVALS * settings.interval_s
+        cycle = evaluate(program, groups, before, lead.at_s, max_elapsed_s=max_elapsed_s)
         set_by = set_before | _set_now(cycle, set_before, lead.at_s)
         notified_at_s = {
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
