@@ -16,11 +16,10 @@ from scheduler_worker.api import resource_types as types
 from scheduler_worker.api.engine_client import Engine, EngineClient
 from scheduler_worker.api.engine_policies import EngineUnits, Imported, imported
 from scheduler_worker.api.presentation import parameters_of
-from scheduler_worker.cli import policy_changes
+from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.dry_run_files import read_text
-from scheduler_worker.cli.policy_changes import PolicyChange
-from scheduler_worker.cli.policy_texts import Given
+from scheduler_worker.cli.policy_texts import Given, PolicyChange
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, Invalid
 from scheduler_worker.factories import policy_administration
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     with policy_administration(settings) as administration:
         plan = _plan(engine, administration, cluster_map, skip=arguments.skip_unknown_units)
         say(*plan.notes)
-        policy_changes.show(administration, plan.changes)
+        policy_texts.show(administration, plan.changes)
         for attachment in plan.attachments:
             say(f"cluster {attachment.cluster}: {attachment.before} -> {_described(attachment)}")
         if not plan.changes and not plan.attachments:
@@ -79,7 +78,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 def _apply(plan: Plan, administration: PolicyAdministration, author: str | None) -> None:
     who = actor(author)
-    policy_changes.make(administration, plan.changes, who)
+    policy_texts.make(administration, plan.changes, who)
     for attachment in plan.attachments:
         # A cluster may be attached before its hosts report here for the first time.
         administration.attachments.attach(
@@ -112,7 +111,7 @@ def _plan(
         else:
             imports.append(read)
     _refuse_unknown(imports, notes, skip=skip)
-    changes = policy_changes.between(stored, [Given(read.document, True) for read in imports])
+    changes = policy_texts.between(stored, [Given(read.document, True) for read in imports])
     known = {stored_policy.document.id: stored_policy.document for stored_policy in stored}
     known |= {read.document.id: read.document for read in imports}
     attachments = list(_attachments(engine, administration, clusters, known, notes))
@@ -142,7 +141,7 @@ def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[st
         description=built_in.description,
         selector=built_in.selector,
     )
-    lines = policy_changes.difference(
+    lines = policy_texts.difference(
         built_in, shown, f"{built_in.name} here", f"{built_in.name} there"
     )
     text = "".join(lines).rstrip("\n")

@@ -78,21 +78,20 @@ class ImportStored(ManageCommand):
         add_author(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from scheduler_worker.cli import policy_changes
+        from scheduler_worker.cli import policy_texts
         from scheduler_worker.cli.dry_run_files import read_text
-        from scheduler_worker.cli.policy_texts import read_policies
 
-        policies = read_policies(read_text(parsed_args.file), str(parsed_args.file))
+        policies = policy_texts.read_policies(read_text(parsed_args.file), str(parsed_args.file))
         with self.administration() as administration:
-            changes = policy_changes.between(administration.library.policies(), policies)
-            policy_changes.show(administration, changes)
+            changes = policy_texts.between(administration.library.policies(), policies)
+            policy_texts.show(administration, changes)
             if not changes:
                 say("The store has these policies already; there is nothing to change.")
                 return 0
             question = f"Change {len(changes)} of {len(policies)} policies in the store?"
             if not parsed_args.yes and not confirmed(question):
                 return 1
-            policy_changes.make(administration, changes, actor(parsed_args.author))
+            policy_texts.make(administration, changes, actor(parsed_args.author))
         return 0
 
 
