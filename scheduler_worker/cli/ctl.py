@@ -63,7 +63,6 @@ exit status:
         "tuning run": "tuning:Run",
         "tuning schema": "tuning:Schema",
         "worker drain": "fleet.workers:DrainWorkers",
-        "worker resume": "fleet.workers:ResumeWorkers",
     }
     STATUSES: ClassVar = {
         ConfigError: UNUSABLE,

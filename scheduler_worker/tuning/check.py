@@ -16,14 +16,7 @@ from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
 from scheduler_worker.tuning.expressions import UNKNOWN, Expr, Step
 from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
 from scheduler_worker.tuning.program import OutputPlan, PlanStep, RulePlan, TuningPlan
-from scheduler_worker.tuning.tuning_policy import (
-    Condition,
-    Joined,
-    Named,
-    Pace,
-    Rule,
-    TuningPolicy,
-)
+from scheduler_worker.tuning.tuning_policy import Condition, Joined, Named, Pace, Rule, TuningPolicy
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 _BOOLEAN_RESULTS = frozenset({"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "valid"})

@@ -31,13 +31,7 @@ from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import (
-    Entity,
-    EvaluatorState,
-    Sample,
-    Value,
-    entity_groups,
-)
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value, entity_groups
 from scheduler_worker.tuning.tuning_policy import Scope
 
 LOG = logging.getLogger(__name__)
