@@ -109,15 +109,12 @@ class Daemon:
     def _reload_if_wanted(self) -> None:
         while self._reload_wanted.wait():
             self._reload_wanted.clear()
-            self._reload()
-
-    def _reload(self) -> None:
-        if not self._serves.is_set():
+            serves = self._serves.is_set()
+            if serves:
+                systemd.reloading()
             self._worker.reload()
-            return
-        systemd.reloading()
-        self._worker.reload()
-        systemd.notify("READY=1")
+            if serves:
+                systemd.notify("READY=1")
 
     # Heartbeats
 
