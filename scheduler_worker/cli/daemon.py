@@ -109,12 +109,15 @@ class Daemon:
     def _reload_if_wanted(self) -> None:
         while self._reload_wanted.wait():
             self._reload_wanted.clear()
-            serves = self._serves.is_set()
-            if serves:
-                systemd.reloading()
+            self._reload()
+
+    def _reload(self) -> None:
+        if not self._serves.is_set():
             self._worker.reload()
-            if serves:
-                systemd.notify("READY=1")
+            return
+        systemd.reloading()
+        self._worker.reload()
+        systemd.notify("READY=1")
 
     # Heartbeats
 
