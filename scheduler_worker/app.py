@@ -28,7 +28,7 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     StateUnavailable,
 )
-from scheduler_worker.factories import open_bus, open_state
+from scheduler_worker.factories import open_state
 from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
@@ -254,7 +254,7 @@ class Worker:
         return Components(*common, taking_over, self.tuner, self.balancer, self._unit_files)
 
     def _take_over(self) -> float:
-        """Come first once all hosts are known; returns the seconds until the next look.
+        """Come first once all hosts are known; returns the seconds until the next check.
 
         A nova-scheduler that serves the same topic loses some of the requests that it gets while it
         stops, so it is to get none by then. And a worker that does not know the hosts yet is to get
@@ -453,15 +453,13 @@ class Worker:
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
+        problem = self._server.problem()
         problems = (
-            [f"{remedies.ABOUT_THE_BUS}{problem}"] if (problem := self._server.problem()) else []
+            problem and f"{remedies.ABOUT_THE_BUS}{problem}",
+            remedies.DRAINED if self.facts.is_drained else None,
+            self.state.problem() or (self.feeder.unready() if self.feeder else None),
         )
-        if self.facts.is_drained:
-            problems.append(remedies.DRAINED)
-        problem = self.state.problem()
-        if problem is None and self.feeder is not None:
-            problem = self.feeder.unready()
-        return [*problems, problem] if problem else problems
+        return [problem for problem in problems if problem]
 
     def load(self) -> Load:
         """Requests in hand, and reservations by cluster."""
@@ -517,7 +515,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
     settings = configuration.settings(conf)
     clock = clock or SystemClock()
     state = WatchedState(open_state(settings.state, clock), clock)
-    bus = open_bus(conf, settings.rpc)
+    bus = Bus(conf, exchange=settings.rpc.exchange)
     try:
         is_alone = bus.url.startswith("local:") or settings.is_dry_run
         if not state.characteristics.spans_processes and not is_alone:

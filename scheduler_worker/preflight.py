@@ -127,7 +127,7 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
 
     Consumes nothing.
     """
-    with factories.open_bus(conf, settings.rpc) as bus:
+    with Bus(conf, exchange=settings.rpc.exchange) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)
     if (nova := factories.open_nova(conf, settings)) is not None:
@@ -179,7 +179,7 @@ def _check_feed(conf: Configuration, settings: Settings) -> None:
 def _check_bus(conf: Configuration, settings: Settings) -> None:
     """Raise ConfigError where the options of the bus contradict each other."""
     rpc = settings.rpc
-    with factories.open_bus(conf, rpc) as bus:
+    with Bus(conf, exchange=rpc.exchange) as bus:
         if settings.dry_run is not None:
             bus.copies(
                 rpc.topic,

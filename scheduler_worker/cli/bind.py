@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,31 +105,28 @@ class _Bound(FleetCommand):
         return self.operation.parameters(**values)
 
 
-class FleetLister(FleetCommand, Lister):
+class _OfColumns(FleetCommand):
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        """Raises ConfigError for a column that is not there, which cliff would ignore or show."""
+        known, data = super().take_action(parsed_args)
+        names = {name.lower().replace(" ", "_") for name in known}
+        for column in (*parsed_args.columns, *getattr(parsed_args, "sort_columns", ())):
+            if column.lower().strip().replace(" ", "_") not in names:  # as cliff spells them
+                raise ConfigError(f"There is no column {column!r}; choose of: {', '.join(known)}")
+        return known, data
+
+
+class FleetLister(_OfColumns, Lister):
     """A command that prints a table."""
 
-    def produce_output(
-        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any
-    ) -> int:
-        """Raises ConfigError for a column that is not there, which cliff would ignore or show."""
-        _check_columns(column_names, [*parsed_args.columns, *parsed_args.sort_columns])
-        return super().produce_output(parsed_args, column_names, data)
 
-
-class FleetShow(FleetCommand, ShowOne):
+class FleetShow(_OfColumns, ShowOne):
     """A command that prints the fields of one thing."""
-
-    def produce_output(
-        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any
-    ) -> int:
-        """Raises ConfigError for a column that is not there."""
-        _check_columns(column_names, parsed_args.columns)
-        return super().produce_output(parsed_args, column_names, data)
 
 
 class _List(_Bound, FleetLister):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
-        columns = self.operation.columns or _all_fields(_item(self.operation))
+        columns = self.operation.columns or _all_fields(self.operation.answer.__args__[0])
         if getattr(arguments, "long", False):
             columns = {**columns, **self.operation.long}
         rows = [_row(columns, item) for item in self._items(client, arguments)]
@@ -171,12 +168,14 @@ class _Do(_Bound):
         missing: NotFound | None = None
         for name in dict.fromkeys(getattr(arguments, field.name)):
             try:
-                client.call(self.operation, self.operation.parameters(**{field.name: name}))
+                answer = client.call(
+                    self.operation, self.operation.parameters(**{field.name: name})
+                )
             except NotFound as error:
                 missing = error
                 sys.stderr.write(f"{error}\n")
             else:
-                sys.stdout.write(f"{self.operation.done.format(name)}\n")
+                sys.stdout.write(f"{self.operation.done.format(name, answer)}\n")
         if missing is not None:
             raise missing
         return 0
@@ -192,13 +191,10 @@ def commands() -> dict[str, type[Command]]:
 
 
 def _command(operation: Operation[Any, Any]) -> type[Command]:
-    base: type[_Bound] = _Do if operation.answer is None else _List if operation.is_list else _Show
+    base: type[_Bound] = _List if operation.is_list else _Show
+    if operation.answer is None or operation.done:
+        base = _Do
     return type(operation.name, (base,), {"operation": operation})
-
-
-def _item(operation: Operation[Any, Any]) -> type[msgspec.Struct]:
-    kind: type[msgspec.Struct] = operation.answer.__args__[0]
-    return kind
 
 
 def _all_fields(kind: type[msgspec.Struct]) -> dict[str, Column]:
@@ -342,11 +338,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:
         raise argparse.ArgumentTypeError(f"{text!r}: write a whole number above 0")
     return int(text)
-
-
-def _check_columns(known: Sequence[str], columns: Iterable[str]) -> None:
-    """Raises ConfigError for the first one that is not known, in whatever spelling cliff takes."""
-    names = {name.lower().replace(" ", "_") for name in known}
-    for column in columns:
-        if column.lower().strip().replace(" ", "_") not in names:
-            raise ConfigError(f"There is no column {column!r}; choose of: {', '.join(known)}")

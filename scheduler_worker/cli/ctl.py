@@ -44,10 +44,10 @@ exit status:
         "balance off": "balance:SwitchOff",
         "balance on": "balance:SwitchOn",
         "balance show": "balance:ShowBalances",
-        "capacity": "capacity:CountCapacity",
+        "capacity": "requests:CountCapacity",
         "decision tail": "fleet.decisions:TailDecisions",
         "doctor": "doctor:Doctor",
-        "explain": "explain:ExplainPlacement",
+        "explain": "requests:ExplainPlacement",
         "host remove": "fleet.hosts:RemoveHosts",
         "host report": "fleet.hosts:ReportHosts",
         "policy attach": "fleet.policies:AttachPolicy",
@@ -63,7 +63,6 @@ exit status:
         "tuning run": "tuning:Run",
         "tuning schema": "tuning:Schema",
         "worker drain": "fleet.workers:DrainWorkers",
-        "worker resume": "fleet.workers:ResumeWorkers",
     }
     STATUSES: ClassVar = {
         ConfigError: UNUSABLE,

@@ -16,11 +16,10 @@ from scheduler_worker.api import resource_types as types
 from scheduler_worker.api.engine_client import Engine, EngineClient
 from scheduler_worker.api.engine_policies import EngineUnits, Imported, imported
 from scheduler_worker.api.presentation import parameters_of
-from scheduler_worker.cli import policy_changes
+from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.dry_run_files import read_text
-from scheduler_worker.cli.policy_changes import PolicyChange
-from scheduler_worker.cli.policy_texts import Given
+from scheduler_worker.cli.policy_texts import Given, PolicyChange
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, Invalid
 from scheduler_worker.factories import policy_administration
@@ -41,14 +40,6 @@ class PlannedAttachment(NamedTuple):
     """The name of the policy that it has now."""
 
 
-class Plan(NamedTuple):
-    """All that an import would do."""
-
-    changes: list[PolicyChange]
-    attachments: list[PlannedAttachment]
-    notes: list[str]
-
-
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Do what the command says; returns the exit status."""
     cluster_map = _cluster_map(arguments.cluster_map)
@@ -57,52 +48,55 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     with client:
         engine = client.read()
     with policy_administration(settings) as administration:
-        plan = _plan(engine, administration, cluster_map, skip=arguments.skip_unknown_units)
-        say(*plan.notes)
-        policy_changes.show(administration, plan.changes)
-        for attachment in plan.attachments:
-            say(f"cluster {attachment.cluster}: {attachment.before} -> {_described(attachment)}")
-        if not plan.changes and not plan.attachments:
+        notes: list[str] = []
+        changes, attachments = _plan(
+            engine, administration, cluster_map, notes, skip=arguments.skip_unknown_units
+        )
+        say(*notes)
+        policy_texts.show(administration, changes)
+        for planned in attachments:
+            new = f"{planned.policy.name}{_values(planned.parameters, planned.policy)}"
+            there = planned.engine_cluster
+            say(f"cluster {planned.cluster}: {planned.before} -> {new}, as {there} there")
+        if not changes and not attachments:
             say("The store has all of this already; there is nothing to change.")
             return 0
         if arguments.dry_run:
             say("Nothing was changed: this was a dry run.")
             return 0
-        question = (
-            f"Change {len(plan.changes)} policies and attach {len(plan.attachments)} clusters?"
-        )
+        question = f"Change {len(changes)} policies and attach {len(attachments)} clusters?"
         if not arguments.yes and not confirmed(question):
             return 1
-        _apply(plan, administration, arguments.author)
+        who = actor(arguments.author)
+        policy_texts.make(administration, changes, who)
+        for planned in attachments:
+            # A cluster may be attached before its hosts report here for the first time.
+            administration.attachments.attach(
+                planned.cluster,
+                who,
+                policy=planned.policy.id,
+                parameters=planned.parameters,
+                is_new=True,
+            )
+            say(f"attached: {planned.cluster}")
     return 0
-
-
-def _apply(plan: Plan, administration: PolicyAdministration, author: str | None) -> None:
-    who = actor(author)
-    policy_changes.make(administration, plan.changes, who)
-    for attachment in plan.attachments:
-        # A cluster may be attached before its hosts report here for the first time.
-        administration.attachments.attach(
-            attachment.cluster,
-            who,
-            policy=attachment.policy.id,
-            parameters=attachment.parameters,
-            is_new=True,
-        )
-        say(f"attached: {attachment.cluster}")
 
 
 # The plan
 
 
 def _plan(
-    engine: Engine, administration: PolicyAdministration, clusters: Mapping[str, str], *, skip: bool
-) -> Plan:
+    engine: Engine,
+    administration: PolicyAdministration,
+    clusters: Mapping[str, str],
+    notes: list[str],
+    *,
+    skip: bool,
+) -> tuple[list[PolicyChange], list[PlannedAttachment]]:
     """What is to be done. Raises Invalid where units are unknown, unless they are skipped."""
     stored = administration.library.policies()
     by_id = {stored_policy.document.id: stored_policy for stored_policy in stored}
     units = EngineUnits(engine.units, administration.library.units())
-    notes: list[str] = []
     imports: list[Imported] = []
     for policy in engine.policies:
         before = by_id.get(policy.policy.id or "")
@@ -112,11 +106,10 @@ def _plan(
         else:
             imports.append(read)
     _refuse_unknown(imports, notes, skip=skip)
-    changes = policy_changes.between(stored, [Given(read.document, True) for read in imports])
+    changes = policy_texts.between(stored, [Given(read.document, True) for read in imports])
     known = {stored_policy.document.id: stored_policy.document for stored_policy in stored}
     known |= {read.document.id: read.document for read in imports}
-    attachments = list(_attachments(engine, administration, clusters, known, notes))
-    return Plan(changes, attachments, notes)
+    return changes, list(_attachments(engine, administration, clusters, known, notes))
 
 
 def _refuse_unknown(imports: Sequence[Imported], notes: list[str], *, skip: bool) -> None:
@@ -142,7 +135,7 @@ def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[st
         description=built_in.description,
         selector=built_in.selector,
     )
-    lines = policy_changes.difference(
+    lines = policy_texts.difference(
         built_in, shown, f"{built_in.name} here", f"{built_in.name} there"
     )
     text = "".join(lines).rstrip("\n")
@@ -196,11 +189,6 @@ def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
         return cluster.scheduling_policy.id
     defaults = (policy.policy.id for policy in engine.policies if policy.policy.default_policy)
     return next(defaults, None) or ""
-
-
-def _described(attachment: PlannedAttachment) -> str:
-    values = _values(attachment.parameters, attachment.policy)
-    return f"{attachment.policy.name}{values}, as {attachment.engine_cluster} there"
 
 
 def _values(own: Mapping[str, str], policy: ClusterPolicy) -> str:

@@ -1,9 +1,9 @@
-"""``scheduler-worker-manage policy``: lists, exports and imports the policies of the store."""
+"""``scheduler-worker-manage policy`` and ``unit``: the policies of the store, and their units."""
 
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from scheduler_worker.cli.commands import actor, add_author, confirmed, say, say_table
 from scheduler_worker.cli.manage import ManageCommand
@@ -78,21 +78,20 @@ class ImportStored(ManageCommand):
         add_author(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from scheduler_worker.cli import policy_changes
+        from scheduler_worker.cli import policy_texts
         from scheduler_worker.cli.dry_run_files import read_text
-        from scheduler_worker.cli.policy_texts import read_policies
 
-        policies = read_policies(read_text(parsed_args.file), str(parsed_args.file))
+        policies = policy_texts.read_policies(read_text(parsed_args.file), str(parsed_args.file))
         with self.administration() as administration:
-            changes = policy_changes.between(administration.library.policies(), policies)
-            policy_changes.show(administration, changes)
+            changes = policy_texts.between(administration.library.policies(), policies)
+            policy_texts.show(administration, changes)
             if not changes:
                 say("The store has these policies already; there is nothing to change.")
                 return 0
             question = f"Change {len(changes)} of {len(policies)} policies in the store?"
             if not parsed_args.yes and not confirmed(question):
                 return 1
-            policy_changes.make(administration, changes, actor(parsed_args.author))
+            policy_texts.make(administration, changes, actor(parsed_args.author))
         return 0
 
 
@@ -156,6 +155,65 @@ class ImportOvirt(ManageCommand):
         from scheduler_worker.cli import import_ovirt
 
         return import_ovirt.run(parsed_args, self.settings())
+
+
+class ListUnits(ManageCommand):
+    """List the units that policies may use and that do not come with the worker.
+
+    Each has its name, kind, whether it is enabled, and its description. A file of [external_units]
+    directory that cannot be used is listed under its own name, with the reason. --all also lists
+    the units that come with the worker.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--all", action="store_true", help="also units that come with the worker"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with self.administration() as administration:
+            units = administration.library.units()
+        rows = [
+            (unit.name, unit.kind, "yes" if unit.is_enabled else "no", unit.id, unit.description)
+            for unit in units
+            if parsed_args.all or not unit.is_internal
+        ]
+        say_table([("name", "kind", "enabled", "id", "description"), *rows])
+
+
+class EnableUnit(ManageCommand):
+    """Enable units from files of [external_units] directory.
+
+    From now on policies may use them, those attached over RPC included. UNIT is an id, or a name,
+    which means all kinds of units of that name. Look at the file first: it will take part in
+    decisions.
+
+      scheduler-worker-manage unit enable MaxVms
+    """
+
+    enables: ClassVar[bool] = True
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("unit", metavar="UNIT", help="id or name")
+        add_author(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with self.administration() as administration:
+            changed = administration.switch_unit(
+                parsed_args.unit, actor(parsed_args.author), is_enabled=self.enables
+            )
+        how = "enabled" if self.enables else "disabled"
+        say(*(f"The {unit.kind} {unit.name} is {how}" for unit in changed))
+
+
+class DisableUnit(EnableUnit):
+    """Disable units from files: policies cannot use them any more.
+
+    A unit is not disabled while a stored policy uses it, or one that a cluster has over RPC; change
+    or detach these first. UNIT is an id, or a name.
+    """
+
+    enables = False
 
 
 def _row(policy: "StoredPolicy", clusters: dict[str, list[str]]) -> tuple[str, ...]:

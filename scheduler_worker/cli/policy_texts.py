@@ -1,13 +1,23 @@
-"""Policies as YAML text, for people and repositories, and back."""
+"""Policies as YAML text and back, and changes of stored ones: found, shown as a diff, and made."""
 
+from __future__ import annotations
+
+import difflib
+import sys
 import uuid
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
+from msgspec import structs
 
-from scheduler_worker.errors import ClusterPolicyError, ConfigError
+from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
+from scheduler_worker.policy_store import StoredPolicy
+
+if TYPE_CHECKING:
+    from scheduler_worker.service.policies.administration import PolicyAdministration
+    from scheduler_worker.service.policies.audit import Actor
 
 _FIELDS = ("id", "name", "description", "filters", "weights", "balance", "selector", "parameters")
 
@@ -103,3 +113,71 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
                 line = node.start_mark.line + 1
                 raise yaml.YAMLError(f"line {line}: the field {name!r} is there twice")
         return super().construct_mapping(node, deep=deep)
+
+
+# Changes
+
+
+class PolicyChange(NamedTuple):
+    """A policy as it is stored (None: it is not), and as it is to be."""
+
+    before: StoredPolicy | None
+    after: ClusterPolicy
+
+
+def between(stored: Sequence[StoredPolicy], entries: Sequence[Given]) -> list[PolicyChange]:
+    """What differs, in the order given. Raises Invalid for a built-in policy."""
+    changes = []
+    for entry in entries:
+        after = entry.document
+        before = _stored(stored, entry)
+        if before is not None:
+            if before.is_locked:
+                raise Invalid(after.name, "is a built-in policy; give it another name and id")
+            now = before.document
+            after = structs.replace(after, id=now.id, version=now.version)
+        if before is None or after != before.document:
+            changes.append(PolicyChange(before, after))
+    return changes
+
+
+def _stored(stored: Sequence[StoredPolicy], entry: Given) -> StoredPolicy | None:
+    if entry.has_id:
+        return next((policy for policy in stored if policy.document.id == entry.document.id), None)
+    key = entry.document.name.casefold()
+    return next((policy for policy in stored if policy.document.name.casefold() == key), None)
+
+
+def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) -> None:
+    """Check each change, and print it. Raises Invalid or NameTaken for one that is refused."""
+    for before, after in changes:
+        administration.check(after)
+        now = before.document if before else None
+        name = f"{now.name}, version {now.version}" if now else "not stored"
+        sys.stdout.writelines(difference(now, after, name, after.name))
+
+
+def difference(
+    before: ClusterPolicy | None, after: ClusterPolicy, before_name: str, after_name: str
+) -> Iterator[str]:
+    """The lines of a diff between two policies as YAML."""
+    old = write_policies([before]) if before else ""
+    yield from difflib.unified_diff(
+        old.splitlines(keepends=True)[1:],
+        write_policies([after]).splitlines(keepends=True)[1:],
+        fromfile=before_name,
+        tofile=after_name,
+    )
+
+
+def make(
+    administration: PolicyAdministration, changes: Sequence[PolicyChange], actor: Actor
+) -> None:
+    """Make the changes, and print what was done; a policy that changed meanwhile is refused."""
+    for before, after in changes:
+        if before is None:
+            administration.add(after, actor)
+        else:
+            attached = administration.attachments.of(after.id)
+            administration.put(after, actor, before, attached)
+        sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")

@@ -72,10 +72,7 @@ class CommandProgram(App):
         return status
 
     def build_option_parser(
-        self,
-        description: str | None,
-        version: str | None,
-        argparse_kwargs: object = None,
+        self, description: str | None, version: str | None, argparse_kwargs: object = None
     ) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(
             prog=self.NAME,

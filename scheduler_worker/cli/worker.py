@@ -110,9 +110,14 @@ def _serve(arguments: Sequence[str], conf: Configuration) -> int:
     preflight.check_reachable(conf, embedded=conf.embedded)
     preflight.check_processes(settings, conf.workers)
     if conf.workers > 1 and conf.lifeline is None:
-        return _supervise(conf, arguments, settings)
-    if conf.instance is not None:
-        _number(conf, settings)
+        from scheduler_worker.cli.supervisor import Supervisor
+
+        settings.monitoring.port_of(conf.workers - 1)
+        timeout_s = settings.graceful_shutdown_timeout_s
+        return Supervisor(arguments, conf.workers, stop_timeout_s=timeout_s).run()
+    if conf.instance is not None:  # several workers have a server name and a port each
+        conf.set_override("host", f"{settings.host}.{conf.instance}")
+        conf.set_override("port", settings.monitoring.port_of(conf.instance), group="monitoring")
     from scheduler_worker.cli import daemon
 
     return daemon.run(conf, lifeline_fd=conf.lifeline)
@@ -152,20 +157,3 @@ def open_log(conf: Any, program: str | None = None) -> None:
         if not conf.log_config_append:
             raise
         raise refused(conf.log_config_append, repr(error)) from None
-
-
-def _number(conf: Any, settings: Settings) -> None:
-    """Give one of several workers its own server name and monitoring port."""
-    conf.set_override("host", f"{settings.host}.{conf.instance}")
-    conf.set_override("port", settings.monitoring.port_of(conf.instance), group="monitoring")
-
-
-def _supervise(conf: Any, arguments: Sequence[str], settings: Settings) -> int:
-    from scheduler_worker.cli import supervisor
-
-    settings.monitoring.port_of(conf.workers - 1)
-    return supervisor.Supervisor(
-        arguments,
-        conf.workers,
-        stop_timeout_s=settings.graceful_shutdown_timeout_s,
-    ).run()

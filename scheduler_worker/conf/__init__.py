@@ -22,6 +22,7 @@ from scheduler_worker.backends.settings import PolicyStoreSettings, StateSetting
 from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.configuration import Configuration
 from scheduler_worker.conf.declared import Table
+from scheduler_worker.conf.nova_compat import unused
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
@@ -82,8 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The checked settings, one part for each package. Times in seconds."""
 
     host: Annotated[
-        str,
-        Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$", sample_default="<current hostname>"),
+        str, Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$", sample_default="<current hostname>")
     ] = socket.gethostname()
     """Name of this worker as an RPC server. It must be unique among the replicas and should stay
     the same over restarts, since it names a queue."""
@@ -244,11 +244,6 @@ def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
     return [("nova", [])]
 
 
-def unused(conf: Configuration) -> list[str]:
-    """Sentences about options that are accepted and have no effect."""
-    return nova_compat.unused(conf)
-
-
 def notices(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
     """Sentences about options that do not do what they seem to; ``foreign`` as in `inspected`."""
     for group, opts in foreign:
@@ -336,7 +331,13 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             "[nova_feed] enabled needs [api_database] connection, which is not set; write it as in "
             "nova.conf"
         )
-    yield from _contradictions_of_dry_run(settings)
+    if settings.dry_run is not None and settings.nova_feed is None:
+        yield "[dry_run] enabled needs [nova_feed] enabled: that shows where Nova put an instance"
+    if settings.dry_run is not None and settings.claims is not None:
+        yield (
+            "[dry_run] enabled and [nova_claims] enabled exclude each other: a worker that answers "
+            "nobody must claim nothing"
+        )
     units = settings.external_units
     if units is not None and units.timeout_s >= limits.hold_timeout_s:
         yield (
@@ -348,16 +349,4 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"[pending] ttl: {limits.reservation_ttl_s:g} s must be longer than [cluster_lock] "
             f"hold_timeout ({limits.hold_timeout_s:g} s), or reservations expire before they are "
             "answered"
-        )
-
-
-def _contradictions_of_dry_run(settings: Settings) -> Iterator[str]:
-    if settings.dry_run is None:
-        return
-    if settings.nova_feed is None:
-        yield "[dry_run] enabled needs [nova_feed] enabled: that shows where Nova put an instance"
-    if settings.claims is not None:
-        yield (
-            "[dry_run] enabled and [nova_claims] enabled exclude each other: a worker that answers "
-            "nobody must claim nothing"
         )

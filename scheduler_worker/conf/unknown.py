@@ -23,6 +23,8 @@ _REMOVED = {("nova_feed", "placement_refresh"): "hosts are read when they change
 
 Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group; None is ``[DEFAULT]``."""
+Names = dict[str, set[str]]
+"""Group -> the names of its options, present and former ones."""
 
 
 def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
@@ -39,18 +41,17 @@ def unknown(conf: Configuration, ours: Listed, foreign: Listed) -> list[str]:
     """A sentence for each option and group in the files that neither the worker nor ``foreign``
     have.
     """
-    reader = _Reader(ours, foreign)
+    own, known = _names(ours), _names([*ours, *foreign])
     return [
         f"{path}: {sentence}"
         for path, sections in conf.sections()
         for section, options in sections.items()
-        for sentence in reader.unknown(section, options)
+        for sentence in _unknown(section, options, own, known)
     ]
 
 
-def _names(read: Listed) -> dict[str, set[str]]:
-    """Group -> the names of its options, present and former ones."""
-    known: dict[str, set[str]] = {}
+def _names(read: Listed) -> Names:
+    known: Names = {}
     for group, options in read:
         name = group or _DEFAULT
         known.setdefault(name, set())
@@ -62,43 +63,37 @@ def _names(read: Listed) -> dict[str, set[str]]:
     return known
 
 
-class _Reader:
-    """Knows every option that is read, and writes the sentences."""
+def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) -> Iterator[str]:
+    group = section if section == _DEFAULT else section.lower()
+    is_of_library = group.startswith(nova_names.PREFIXES)
+    if group not in known:
+        is_left_alone = group in nova_names.GROUPS.split() or group in nova_compat.UNUSED
+        if is_of_library and not get_close_matches(group, known, 1, _SURELY):
+            is_left_alone = True
+        if not is_left_alone:
+            yield f"[{section}] is no group that is read{_hint(group, known, '[{}]')}"
+        return
+    novas = {*nova_names.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
+    for option in options:
+        if option not in known[group] and option not in novas:
+            place = _place(group, option, ours)
+            if not place and (place := _hint(option, known[group], "{}")) and is_of_library:
+                place += _SHARED
+            yield f"[{section}] {option} is no option that is read{place}"
 
-    def __init__(self, ours: Listed, foreign: Listed) -> None:
-        self._ours = _names(ours)
-        self._known = _names([*ours, *foreign])
 
-    def unknown(self, section: str, options: Iterable[str]) -> Iterator[str]:
-        group = section if section == _DEFAULT else section.lower()
-        if group not in self._known:
-            if not self._is_left_alone(group):
-                yield f"[{section}] is no group that is read{_hint(group, self._known, '[{}]')}"
-            return
-        novas = {*nova_names.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
-        for option in options:
-            if option not in self._known[group] and option not in novas:
-                yield f"[{section}] {option} is no option that is read{self._place(group, option)}"
-
-    def _is_left_alone(self, group: str) -> bool:
-        if group in nova_names.GROUPS.split() or group in nova_compat.UNUSED:
-            return True
-        is_of_library = group.startswith(nova_names.PREFIXES)
-        return is_of_library and not get_close_matches(group, self._known, 1, _SURELY)
-
-    def _place(self, group: str, option: str) -> str:
-        if group == _DEFAULT and option in nova_names.FORMER:
-            return f"; {nova_names.FORMER[option]}"
-        if (group, option) in _REMOVED:
-            return f"; {_REMOVED[group, option]}"
-        for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
-            homes = [home for home, names in self._ours.items() if name in names]
-            if homes and name != option:
-                return f"; it is {name} in [{homes[0]}] now"
-            if homes:
-                return f"; it belongs to [{homes[0]}]"
-        hint = _hint(option, self._known[group], "{}")
-        return f"{hint}{_SHARED}" if hint and group.startswith(nova_names.PREFIXES) else hint
+def _place(group: str, option: str, ours: Names) -> str:
+    """The option's new home, as the end of a sentence; empty if no group has such a name."""
+    if group == _DEFAULT and option in nova_names.FORMER:
+        return f"; {nova_names.FORMER[option]}"
+    if (group, option) in _REMOVED:
+        return f"; {_REMOVED[group, option]}"
+    for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
+        if home := next((home for home, names in ours.items() if name in names), None):
+            return (
+                f"; it belongs to [{home}]" if name == option else f"; it is {name} in [{home}] now"
+            )
+    return ""
 
 
 def _hint(name: str, known: Iterable[str], form: str) -> str:

@@ -147,7 +147,7 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
                 "[state] url is memory://, which no other worker sees and no restart survives",
                 "Use redis:// to serve",
             )
-    with factories.open_bus(conf, settings.rpc) as bus:
+    with Bus(conf, exchange=settings.rpc.exchange) as bus:
         try:
             serving = sum(not worker.is_drained for worker in workers)
             use = _settled_use(bus, settings.rpc.topic, serving)

@@ -94,7 +94,8 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
     most: int | None = None
     """Rows that the command prints unless it is asked for others; None: all."""
     done: str = ""
-    """What the command says of each thing that it was done to, such as ``released: {}``."""
+    """What the command says of each thing that it was done to, such as ``released: {}``; also of
+    the answer: ``{}: {.state}``."""
     status: HTTPStatus = HTTPStatus.OK
     has_condition: bool = False
     """Whether it heeds ``If-Match``: a change of a resource that others may have changed."""

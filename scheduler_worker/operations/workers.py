@@ -192,7 +192,9 @@ def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     return _status(call, target)
 
 
-@operation("POST", None, home="worker", right=Right.DRAIN)
+@operation(
+    "POST", None, home="worker", right=Right.DRAIN, command="worker resume", done="{}: {.state}"
+)
 def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
     _check_named(call, target)

@@ -313,7 +313,7 @@ _PING = Endpoint(None, "1.0", {"oslo_rpc_server_ping": lambda _context, **_argum
 class _RemoteModules:
     """The modules whose errors a client rebuilds: none; remembers which was looked up last.
 
-    A RemoteError has lost the module of the error, but oslo.messaging looks it up here, in the
+    A RemoteError has lost the module of the error, but oslo.messaging asks for it here, in the
     thread that gets the error.
     """
 

@@ -35,7 +35,7 @@ _BY_MESSAGE = (
     errors.Forbidden,
     errors.Ambiguous,
 )
-"""Ours whose message is all that callers get."""
+"""The worker's errors whose message is all that callers get."""
 
 
 class WireError(msgspec.Struct, frozen=True):

@@ -12,32 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from scheduler_worker.tuning import program
 from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
 from scheduler_worker.tuning.expressions import UNKNOWN, Expr, Step
 from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
-from scheduler_worker.tuning.program import (
-    Limit,
-    Movement,
-    OutputPlan,
-    PlanStep,
-    RulePlan,
-    TuningPlan,
-)
-from scheduler_worker.tuning.tuning_policy import (
-    All,
-    Any,
-    Condition,
-    Constant,
-    Exponential,
-    Growth,
-    Linear,
-    Named,
-    Rate,
-    Rule,
-    Scope,
-    TuningPolicy,
-)
+from scheduler_worker.tuning.program import OutputPlan, PlanStep, RulePlan, TuningPlan
+from scheduler_worker.tuning.tuning_policy import Condition, Joined, Named, Rate, Rule, TuningPolicy
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 _BOOLEAN_RESULTS = frozenset({"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "valid"})
@@ -87,28 +66,24 @@ def numeric_uses(expr: Expr, *, is_numeric: bool) -> Iterator[int]:
     return (number for number in names if numeric[number])
 
 
+_FACTOR = (lambda value: value > 0 and value != 1, "a factor must be above 0 and not 1")
+_LIMIT = (lambda value: value > 0, "a limit must be above 0, or the output would never move")
+_PACES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "linear": (bool, "a change cannot be 0: the output would never move"),
+    "exponential": _FACTOR,
+    "factor": _FACTOR,
+    "absolute": _LIMIT,
+    "value": _LIMIT,
+}
+"""Kind of a pace -> whether an amount is valid, and the issue of one that is not."""
 _MOST_SHOWN = 10
 """Names of a cycle that its message lists."""
 _AMBIGUOUS = {"True": "true", "False": "false", "yes": "true", "no": "false"}
 
 
-def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
-    """Return the program of all policies together.
-
-    Raises TuningPolicyError: with all issues, including what ``issues`` held before.
-    """
-    plans: dict[Scope, TuningPlan] = {}
-    for scope in Scope:
-        chosen = [policy for policy in policies if policy.scope is scope]
-        if chosen:
-            plans[scope] = _Planner(issues).plan(chosen)
-    issues.raise_if_any()
-    return program.Program(plans)
-
-
 def expressions(condition: Condition | None) -> Iterator[Expr]:
     """Yield the expressions of a condition, from left to right."""
-    if isinstance(condition, Any | All):
+    if isinstance(condition, Joined):
         for member in condition.members:
             yield from expressions(member)
     elif condition is not None:
@@ -148,7 +123,7 @@ def _used(name: str, names: dict[str, Named]) -> Iterator[str]:
                 yield str(step.value)
 
 
-class _Planner:
+class Planner:
     """Plans one scope: appends steps, each once."""
 
     def __init__(self, issues: Issues) -> None:
@@ -162,6 +137,7 @@ class _Planner:
         self._policy: TuningPolicy
 
     def plan(self, policies: Sequence[TuningPolicy]) -> TuningPlan:
+        """The plan of all policies of the scope together; worth nothing if there are issues."""
         rules: dict[int, list[RulePlan]] = {}
         for policy in policies:
             # Vars and conditions are local to their file.
@@ -186,20 +162,16 @@ class _Planner:
         upper = self._folded("min", [self._ranged(bound) for bound in rule.maxima])
         target = self._maybe(self._ranged, rule.target)
         bounds = [bound for bound in (target, lower, upper) if bound is not None]
-        absolute, relative = rule.max_absolute_change, rule.max_relative_change
-        limits = (
-            None if absolute is None else self._absolute(absolute),
-            None if relative is None else self._relative(relative),
-        )
+        limits = [rule.max_absolute_change, rule.max_relative_change]
         return RulePlan(
             id=f"{self._policy.source.name}:{rule.name}",
-            movement=self._movement(rule.function),
+            limits=tuple(self._pace(limit) for limit in limits if limit),
+            function=None if rule.function is None else self._pace(rule.function),
             target=bounds[0] if bounds else self._constant(0.0),
             lower=lower,
             upper=upper,
             when=None if rule.when is None else self._condition(rule.when),
             influence=self._maybe(self._amount, rule.influence),
-            limits=tuple(limit for limit in limits if limit),
             min_absolute_change=self._maybe(self._amount, rule.min_absolute_change),
             min_relative_change=self._maybe(self._amount, rule.min_relative_change),
         )
@@ -207,41 +179,20 @@ class _Planner:
     def _maybe(self, plan: Callable[[Expr], int], expr: Expr | None) -> int | None:
         return None if expr is None else plan(expr)
 
-    def _movement(self, function: Constant | Linear | Exponential) -> Movement:
-        if isinstance(function, Linear):
-            message = "a change cannot be 0: the output would never move"
-            change = self._ranged(function.change, bool, Kind.FUNCTION, message)
-            return Movement(kind="linear", parameter=change, time_s=function.time_s)
-        if isinstance(function, Exponential):
-            factor = self._factor(function.factor, Kind.FUNCTION)
-            return Movement(kind="exponential", parameter=factor, time_s=function.time_s)
-        return Movement(kind="constant")
-
-    def _absolute(self, limit: Rate) -> Limit:
-        return Limit("absolute", self._most(limit.value), limit.time_s)
-
-    def _relative(self, limit: Rate | Growth) -> Limit:
-        if isinstance(limit, Growth):
-            return Limit("factor", self._factor(limit.factor, Kind.SCHEMA), limit.time_s)
-        return Limit("value", self._most(limit.value), limit.time_s)
-
-    def _most(self, expr: Expr) -> int:
-        message = "a limit must be above 0, or the output would never move"
-        return self._ranged(expr, lambda value: value > 0, Kind.SCHEMA, message)
-
-    def _factor(self, expr: Expr, kind: Kind) -> int:
-        message = "a factor must be above 0 and not 1"
-        return self._ranged(expr, lambda value: value > 0 and value != 1, kind, message)
+    def _pace(self, pace: Rate[Expr]) -> Rate[int]:
+        kind = Kind.FUNCTION if pace.kind in {"linear", "exponential"} else Kind.SCHEMA
+        step = self._ranged(pace.amount, *_PACES[pace.kind], kind)
+        return Rate(pace.kind, step, pace.time_s)
 
     def _amount(self, expr: Expr) -> int:
-        return self._ranged(expr, lambda value: value >= 0, Kind.SCHEMA, "cannot be negative")
+        return self._ranged(expr, lambda value: value >= 0, "cannot be negative")
 
     def _ranged(
         self,
         expr: Expr,
-        is_valid: Callable[[float], bool] | None = None,
-        kind: Kind = Kind.SCHEMA,
+        is_valid: Callable[[float], bool] = lambda _: True,
         message: str = "",
+        kind: Kind = Kind.SCHEMA,
     ) -> int:
         """Plan an expression that is a number, and check its value, if that is constant."""
         issues = len(self._issues.found)
@@ -252,7 +203,7 @@ class _Planner:
         if known.texts is not None:
             message = "is a text; a number is needed here"
             self._issues.add(Kind.SCHEMA, expr.place(-1), expr.path, message)
-        elif is_valid is not None and not is_valid(float(known.values)):
+        elif not is_valid(float(known.values)):
             self._issues.add(kind, expr.place(-1), expr.path, message)
         return step
 
@@ -264,10 +215,9 @@ class _Planner:
     def _condition(self, condition: Condition) -> int:
         if isinstance(condition, Expr):
             return self._expr(condition, is_numeric=False)
-        op = "or" if isinstance(condition, Any) else "and"
-        result = self._constant(float(op == "and"))
+        result = self._constant(float(condition.op == "and"))
         for member in condition.members:
-            result = self._add(op, (result, self._condition(member)))
+            result = self._add(condition.op, (result, self._condition(member)))
         return result
 
     def _expr(self, expr: Expr, *, is_numeric: bool = True) -> int:
@@ -350,8 +300,8 @@ def _steps_of(output: OutputPlan) -> Iterator[int]:
     yield output.current
     for rule in output.rules:
         optional = (
-            rule.target, rule.lower, rule.upper, rule.when, rule.influence, rule.movement.parameter,
+            rule.target, rule.lower, rule.upper, rule.when, rule.influence,
             rule.min_absolute_change, rule.min_relative_change,
         )  # fmt: skip
         yield from (step for step in optional if step is not None)
-        yield from (limit.step for limit in rule.limits)
+        yield from (pace.amount for pace in (rule.function, *rule.limits) if pace is not None)

@@ -21,11 +21,7 @@ HISTORY = 10
 
 
 def dry_run(
-    program: Program,
-    samples: Iterable[Sample],
-    *,
-    interval_s: float,
-    history: int = HISTORY,
+    program: Program, samples: Iterable[Sample], *, interval_s: float, history: int = HISTORY
 ) -> list[Cycle]:
     """Return one cycle for each sample of a host.
 

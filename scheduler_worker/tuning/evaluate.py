@@ -17,18 +17,6 @@ from scheduler_worker.tuning.samples import Entity, EntityGroup, EvaluatorState,
 from scheduler_worker.tuning.tuning_policy import Scope
 
 
-class ElapsedOptions(msgspec.Struct, frozen=True):
-    """How elapsed time is computed."""
-
-    initial_elapsed_s: float = 0.0
-    """The elapsed time of an entity's first evaluation."""
-    max_elapsed_s: float | None = None
-    """The upper bound of the elapsed time; None: no bound."""
-
-
-DEFAULTS = ElapsedOptions()
-
-
 class Diagnostic(msgspec.Struct, frozen=True):
     """A rule that was skipped for an entity, or something odd about it, for information."""
 
@@ -59,19 +47,22 @@ def evaluate(
     groups: Mapping[Scope, EntityGroup],
     state: EvaluatorState,
     now_s: float,
-    options: ElapsedOptions = DEFAULTS,
+    *,
+    initial_elapsed_s: float = 0.0,
+    max_elapsed_s: float | None = None,
 ) -> Cycle:
     """Evaluate a program once; ``now_s`` is of a clock that does not go back.
 
-    ``state`` is that of the cycle before. Raises nothing, whatever the statistics hold.
+    ``state`` is that of the cycle before. ``initial_elapsed_s`` is the elapsed time of an entity's
+    first evaluation; ``max_elapsed_s`` bounds all. Raises nothing, whatever the statistics hold.
     """
     cycle = Cycle({}, {}, [], EvaluatorState({}, {}, {}), {})
     with np.errstate(all="ignore"):
         for scope, plan in program.plans.items():
             group = groups.get(scope)
             if group and group.entities:
-                before_s = now_s - options.initial_elapsed_s
-                context = EvaluationContext(group, state, now_s, before_s, options.max_elapsed_s)
+                before_s = now_s - initial_elapsed_s
+                context = EvaluationContext(group, state, now_s, before_s, max_elapsed_s)
                 cycle.results[scope] = _evaluate_scope(plan, context, cycle)
                 cycle.state.evaluated_at_s.update(dict.fromkeys(group.entities, now_s))
     return cycle
@@ -92,30 +83,27 @@ def _evaluate_scope(
 def _registers(plan: TuningPlan, context: EvaluationContext) -> list[Column]:
     """Return the result of each step, by its number; steps that no rule needs are not run."""
     registers = [_UNUSED] * len(plan.steps)
-    statistics = _Statistics(context.objects)
+    statistics: dict[Name, Sequence[Value]] = {(): context.objects}
     for number in plan.live:
         step = plan.steps[number]
         if step.column is not None:
             registers[number] = step.column
         elif step.op == "property":
-            registers[number] = column(statistics.cells(step.name), number)
+            registers[number] = column(_cells(statistics, step.name), number)
         else:
             registers[number] = OPERATIONS[step.op](number, *(registers[arg] for arg in step.args))
     return registers
 
 
-class _Statistics:
-    """Looks up properties of all entities; None where an entity lacks one."""
+def _cells(known: dict[Name, Sequence[Value]], name: Name) -> Sequence[Value]:
+    """Return the values of a name by entity, None where one lacks it.
 
-    def __init__(self, objects: Sequence[Value]) -> None:
-        self._values: dict[Name, Sequence[Value]] = {(): objects}
-
-    def cells(self, name: Name) -> Sequence[Value]:
-        """Return the values of a name; objects on the way are kept for the next name."""
-        if name not in self._values:
-            *path, last = name
-            self._values[name] = _fields(self.cells(tuple(path)), last)
-        return self._values[name]
+    They are ``known`` for the next name, as are the objects on the way.
+    """
+    if name not in known:
+        *path, last = name
+        known[name] = _fields(_cells(known, tuple(path)), last)
+    return known[name]
 
 
 def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from scheduler_worker.tuning.check import check
+from scheduler_worker.tuning.check import Planner
 from scheduler_worker.tuning.issues import Issues
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.reader import read
+from scheduler_worker.tuning.tuning_policy import Scope
 from scheduler_worker.tuning.yaml_subset import Source
 
 
@@ -17,5 +18,11 @@ def load(sources: Iterable[Source]) -> Program:
     Raises TuningPolicyError: with all issues of all sources.
     """
     issues = Issues()
-    policies = [read(source, issues) for source in sources]
-    return check([policy for policy in policies if policy], issues)
+    policies = [policy for source in sources if (policy := read(source, issues))]
+    plans = {
+        scope: Planner(issues).plan(chosen)
+        for scope in Scope
+        if (chosen := [policy for policy in policies if policy.scope is scope])
+    }
+    issues.raise_if_any()
+    return Program(plans)

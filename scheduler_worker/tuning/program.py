@@ -7,7 +7,7 @@ import msgspec
 
 from scheduler_worker.tuning.columns import Column
 from scheduler_worker.tuning.issues import Place
-from scheduler_worker.tuning.tuning_policy import Scope
+from scheduler_worker.tuning.tuning_policy import Rate, Scope
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 Name = tuple[str, ...]
@@ -31,36 +31,18 @@ class PlanStep(msgspec.Struct, frozen=True):
         return self.origin[0].place_of(self.origin[1]) if self.origin else None
 
 
-class Movement(msgspec.Struct, frozen=True, kw_only=True):
-    """How an output moves to its target; ``parameter`` is a change or a factor."""
-
-    kind: str
-    """``constant``, ``linear`` or ``exponential``."""
-    parameter: int | None = None
-    time_s: float = 1.0
-
-
-class Limit(msgspec.Struct, frozen=True):
-    """Limits the change in ``time_s`` seconds to the value of ``step``."""
-
-    kind: str
-    """``absolute``: an amount. ``value``: a fraction of the output. ``factor``: a factor."""
-    step: int
-    time_s: float
-
-
 class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A rule whose expressions are numbers of steps; None stands for an absent key."""
 
     id: str
     """``policy:name``: two policies may use the same name of a rule."""
-    movement: Movement
+    function: Rate[int] | None
     target: int
     lower: int | None = None
     upper: int | None = None
     when: int | None = None
     influence: int | None = None
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[Rate[int], ...] = ()
     min_absolute_change: int | None = None
     min_relative_change: int | None = None
 

@@ -20,13 +20,8 @@ from scheduler_worker.tuning.expressions import (
 )
 from scheduler_worker.tuning.issues import Issues, Kind, below, closest, hinted, quoted
 from scheduler_worker.tuning.tuning_policy import (
-    All,
-    Any,
     Condition,
-    Constant,
-    Exponential,
-    Growth,
-    Linear,
+    Joined,
     Named,
     Rate,
     Rule,
@@ -126,7 +121,10 @@ class _Reader:
 
         if "output" not in node.entries:
             self._absent(node, Kind.SCHEMA, name, path, "a rule must have an output")
-        self._check_target(node, name, path)
+        bounds = len(node.entries.keys() & {"min", "max"})
+        if "target" not in node.entries and bounds != 1:
+            message = "a rule must have a target, or exactly one of min and max to stand for it"
+            self._absent(node, Kind.SCHEMA, name, path, message)
         whens = (
             read_key("when", self._condition),
             read_key("when_any", self._any),
@@ -134,27 +132,20 @@ class _Reader:
         )
         triggers = tuple(when for when in whens if when)
         output = read_key("output", self._output)
-        function = read_key("function", self._function)
         return Rule(
             name=name.text,
             output=output or name,
             target=read_key("target", self._expr),
             minima=read_key("min", self._bound) or (),
             maxima=read_key("max", self._bound) or (),
-            function=function or Constant(),
-            when=All(triggers) if triggers else None,
+            function=read_key("function", self._function),
+            when=Joined("and", triggers) if triggers else None,
             influence=read_key("influence", self._expr),
             min_absolute_change=read_key("min_absolute_change", self._expr),
             min_relative_change=read_key("min_relative_change", self._expr),
             max_absolute_change=read_key("max_absolute_change", self._absolute),
             max_relative_change=read_key("max_relative_change", self._relative),
         )
-
-    def _check_target(self, node: Mapping, name: Scalar, path: str) -> None:
-        bounds = len(node.entries.keys() & {"min", "max"})
-        if "target" not in node.entries and bounds != 1:
-            message = "a rule must have a target, or exactly one of min and max to stand for it"
-            self._absent(node, Kind.SCHEMA, name, path, message)
 
     def _output(self, node: Node, path: str) -> Scalar | None:
         """``output = NAME "." NAME { "." NAME }``."""
@@ -168,10 +159,10 @@ class _Reader:
         nodes = self._items(node, path) if isinstance(node, Sequence) else [(node, path)]
         return tuple(expr for item, place in nodes if (expr := self._expr(item, place)))
 
-    def _function(self, node: Node, path: str) -> Constant | Linear | Exponential | None:
+    def _function(self, node: Node, path: str) -> Rate[Expr] | None:
         """``function = "constant" | { name: ..., change | factor: expr, time: TIME }``."""
         if isinstance(node, Scalar) and node.text == "constant":
-            return Constant()
+            return None
         if not isinstance(node, Mapping):
             self._report(Kind.FUNCTION, node, path, "a function must be a mapping with a name")
             return None
@@ -182,12 +173,10 @@ class _Reader:
         known = {parameter, "time"} if parameter else set()
         fields = self._fields(node, path, {"name", "type", *known}, Kind.FUNCTION)
         if parameter is None:
-            return Constant()
+            return None
         value = self._required(node, fields, parameter, path, Kind.FUNCTION, self._expr)
         time_s = self._required(node, fields, "time", path, Kind.FUNCTION, self._time)
-        if value is None or time_s is None:
-            return None
-        return Linear(value, time_s) if name == "linear" else Exponential(value, time_s)
+        return None if value is None or time_s is None else Rate(name, value, time_s)
 
     def _function_name(self, node: Mapping, path: str) -> str | None:
         """``name = "constant" | "linear" | "exponential"``, under the key name or type."""
@@ -203,25 +192,19 @@ class _Reader:
             self._absent(node, Kind.FUNCTION, node, path, message)
         return None
 
-    def _absolute(self, node: Node, path: str) -> Rate | None:
+    def _absolute(self, node: Node, path: str) -> Rate[Expr] | None:
         """``max_absolute_change = expr | { value: expr, time: TIME }``; alone it is per second."""
         if isinstance(node, Scalar):
             value = self._expr(node, path)
-            return Rate(value, 1.0) if value else None
-        limit = self._limit(node, path, ("value",))
-        return Rate(limit[1], limit[2]) if limit else None
+            return Rate("absolute", value, 1.0) if value else None
+        return self._limit(node, path, {"value": "absolute"})
 
-    def _relative(self, node: Node, path: str) -> Rate | Growth | None:
+    def _relative(self, node: Node, path: str) -> Rate[Expr] | None:
         """``max_relative_change = { value: expr, time: TIME } | { factor: expr, time: TIME }``."""
-        limit = self._limit(node, path, ("value", "factor"))
-        if limit is None:
-            return None
-        key, amount, time_s = limit
-        return Growth(amount, time_s) if key == "factor" else Rate(amount, time_s)
+        return self._limit(node, path, {"value": "value", "factor": "factor"})
 
-    def _limit(
-        self, node: Node, path: str, keys: tuple[str, ...]
-    ) -> tuple[str, Expr, float] | None:
+    def _limit(self, node: Node, path: str, keys: dict[str, str]) -> Rate[Expr] | None:
+        """The limit under one of the keys, of the kind that belongs to it."""
         if not isinstance(node, Mapping):
             self._schema(node, path, f"a limit must be a mapping of {' or '.join(keys)}, and time")
             return None
@@ -230,10 +213,10 @@ class _Reader:
         if len(chosen) > 1:
             self._schema(node, path, f"has both {' and '.join(chosen)}; give one of them")
             return None
-        key = chosen[0] if chosen else keys[0]
+        key = chosen[0] if chosen else "value"
         amount = self._required(node, fields, key, path, Kind.SCHEMA, self._expr)
         time_s = self._required(node, fields, "time", path, Kind.SCHEMA, self._time)
-        return None if amount is None or time_s is None else (key, amount, time_s)
+        return None if amount is None or time_s is None else Rate(keys[key], amount, time_s)
 
     def _condition(self, node: Node, path: str, depth: int = 1) -> Condition | None:
         """``condition = expr | { any: [ condition, ... ] } | { all: [ condition, ... ] }``."""
@@ -255,16 +238,16 @@ class _Reader:
         condition: Condition | None = None
         for key, value in fields.items():
             members = self._members(value, f"{path}.{key}", depth + 1)
-            condition = Any(members) if key == "any" else All(members)
+            condition = Joined("or" if key == "any" else "and", members)
         return condition
 
     def _any(self, node: Node, path: str) -> Condition:
         """``when_any = [ condition, ... ]``."""
-        return Any(self._members(node, path))
+        return Joined("or", self._members(node, path))
 
     def _all(self, node: Node, path: str) -> Condition:
         """``when_all = [ condition, ... ]``."""
-        return All(self._members(node, path))
+        return Joined("and", self._members(node, path))
 
     def _members(self, node: Node, path: str, depth: int = 1) -> tuple[Condition, ...]:
         members = (self._condition(item, place, depth) for item, place in self._items(node, path))

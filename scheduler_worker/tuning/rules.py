@@ -12,8 +12,9 @@ import numpy as np
 
 from scheduler_worker.tuning import movement
 from scheduler_worker.tuning.columns import Bools, Column, FaultCodes, Floats, ValueFault, numbers
-from scheduler_worker.tuning.program import Limit, OutputPlan, RulePlan
+from scheduler_worker.tuning.program import OutputPlan, RulePlan
 from scheduler_worker.tuning.samples import Entity, EntityGroup, EvaluatorState
+from scheduler_worker.tuning.tuning_policy import Rate
 
 BOUNDS_CONFLICT = "bounds_conflict"
 STUCK_AT_ZERO = "stuck_at_zero"
@@ -228,7 +229,7 @@ class _RuleEvaluator:
 
     def _known_current(self) -> Floats:
         self._add_faults(self._current.faults)
-        if self._plan.movement.kind != "constant" or self._plan.limits:
+        if self._plan.function or self._plan.limits:
             unknown = ~self._current.known
             self._fault_where(unknown, ValueFault.NO_CURRENT_VALUE, self._output.current)
         return self._current.values
@@ -245,16 +246,15 @@ class _RuleEvaluator:
         return self._context.elapsed_s + since_s, direction
 
     def _moved(self, target: Floats, elapsed_s: Floats) -> Floats:
-        move = self._plan.movement
-        if move.parameter is None:
+        if (function := self._plan.function) is None:
             return target
-        parameter = self._number(move.parameter)
-        current, periods = self._current.values, elapsed_s / move.time_s
-        if move.kind == "linear":
-            return movement.linear(current, target, parameter, periods)
-        self._check_factor(parameter, ValueFault.BAD_FACTOR, move.parameter)
+        amount = self._number(function.amount)
+        current, periods = self._current.values, elapsed_s / function.time_s
+        if function.kind == "linear":
+            return movement.linear(current, target, amount, periods)
+        self._check_factor(amount, ValueFault.BAD_FACTOR, function.amount)
         self._note(STUCK_AT_ZERO, (current == 0) & (target != 0))
-        return movement.exponential(current, target, parameter, periods)
+        return movement.exponential(current, target, amount, periods)
 
     def _limited(self, value: Floats, elapsed_s: Floats) -> Floats:
         for limit in self._plan.limits:
@@ -263,12 +263,12 @@ class _RuleEvaluator:
             value = tighter
         return value
 
-    def _within(self, limit: Limit, value: Floats, periods: Floats) -> Floats:
-        amount, current = self._number(limit.step), self._current.values
+    def _within(self, limit: Rate[int], value: Floats, periods: Floats) -> Floats:
+        amount, current = self._number(limit.amount), self._current.values
         if limit.kind == "factor":
-            self._check_factor(amount, ValueFault.BAD_LIMIT, limit.step)
+            self._check_factor(amount, ValueFault.BAD_LIMIT, limit.amount)
         else:
-            self._fault_where(amount < 0, ValueFault.BAD_LIMIT, limit.step)
+            self._fault_where(amount < 0, ValueFault.BAD_LIMIT, limit.amount)
         if limit.kind != "absolute":
             self._note(STUCK_AT_ZERO, (current == 0) & (value != 0))
         return _WITHIN[limit.kind](value, current, amount, periods)

@@ -1,6 +1,7 @@
 """The value types of a tuning policy: what a text says, before names are resolved."""
 
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -16,50 +17,25 @@ class Scope(StrEnum):
     DISK = "VM.disk"
 
 
-class Any(msgspec.Struct, frozen=True, eq=False):
-    """True when at least one of its conditions is."""
+class Joined(msgspec.Struct, frozen=True, eq=False):
+    """True when one of its conditions is, or when all are."""
 
+    op: str
+    """``or`` or ``and``."""
     members: "tuple[Condition, ...]"
 
 
-class All(msgspec.Struct, frozen=True, eq=False):
-    """True when all of its conditions are."""
-
-    members: "tuple[Condition, ...]"
+Condition = Expr | Joined
+Amount = TypeVar("Amount")
 
 
-Condition = Expr | Any | All
+class Rate(msgspec.Struct, Generic[Amount], frozen=True, eq=False):
+    """How far an output moves in ``time_s`` seconds, or how far at most."""
 
-
-class Constant(msgspec.Struct, frozen=True):
-    """Goes to the target at once."""
-
-
-class Linear(msgspec.Struct, frozen=True, eq=False):
-    """Moves towards the target by ``change`` in each ``time_s`` seconds."""
-
-    change: Expr
-    time_s: float
-
-
-class Exponential(msgspec.Struct, frozen=True, eq=False):
-    """Moves towards the target by ``factor`` in each ``time_s`` seconds."""
-
-    factor: Expr
-    time_s: float
-
-
-class Rate(msgspec.Struct, frozen=True, eq=False):
-    """Limits the change in ``time_s`` seconds to ``value``: an amount, or a fraction."""
-
-    value: Expr
-    time_s: float
-
-
-class Growth(msgspec.Struct, frozen=True, eq=False):
-    """Limits the change in ``time_s`` seconds to a factor."""
-
-    factor: Expr
+    kind: str
+    """``linear``: by a change. ``exponential``: by a factor. At most ``absolute``: by an amount,
+    ``value``: by a fraction of the output, ``factor``: by a factor."""
+    amount: Amount
     time_s: float
 
 
@@ -71,13 +47,14 @@ class Rule(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     target: Expr | None = None
     minima: tuple[Expr, ...] = ()
     maxima: tuple[Expr, ...] = ()
-    function: Constant | Linear | Exponential = Constant()
+    function: Rate[Expr] | None = None
+    """None: the output goes to the target at once."""
     when: Condition | None = None
     influence: Expr | None = None
     min_absolute_change: Expr | None = None
     min_relative_change: Expr | None = None
-    max_absolute_change: Rate | None = None
-    max_relative_change: Rate | Growth | None = None
+    max_absolute_change: Rate[Expr] | None = None
+    max_relative_change: Rate[Expr] | None = None
 
 
 class Named(msgspec.Struct, frozen=True, eq=False):

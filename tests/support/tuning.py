@@ -7,7 +7,7 @@ import pytest
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.issues import Issue
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import EvaluatorState, Sample, entity_groups
@@ -65,10 +65,11 @@ def cycle_of(
     sample: Sample,
     state: EvaluatorState | None = None,
     now_s: float = 0.0,
-    options: ElapsedOptions = DEFAULTS,
+    max_elapsed_s: float | None = None,
 ) -> Cycle:
     groups = entity_groups({"h": sample})
-    return evaluate(program, groups, state or EvaluatorState(), now_s, options)
+    state = state or EvaluatorState()
+    return evaluate(program, groups, state, now_s, max_elapsed_s=max_elapsed_s)
 
 
 def one_vm(**objects: Any) -> Sample:

@@ -197,7 +197,7 @@ def test_a_registered_class_that_cannot_be_loaded_says_why(tmp_path, monkeypatch
     (tmp_path / "registers.py").write_text("x = 1\nraise SystemExit('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
     broken = EntryPoint("Licensed", "registers:Filter", "scheduler_worker.filters")
-    monkeypatch.setattr("scheduler_worker.factories.units.entry_points", lambda group: [broken])
+    monkeypatch.setattr("scheduler_worker.factories.entry_points", lambda group: [broken])
     found: list[str] = []
     assert factories.registered("scheduler_worker.filters", found.append) == {}
     (complaint,) = found

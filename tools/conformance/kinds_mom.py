@@ -10,7 +10,7 @@ import msgspec
 from conformance.reading import Malformed
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
@@ -95,9 +95,8 @@ def run(document: Any) -> Iterator[str]:
     ):
         sample = history.sample(expected.collected, given)
         now_s = number * INTERVAL_S
-        cycle = evaluate(
-            program, entity_groups({"host": sample}), state, now_s, ElapsedOptions(INTERVAL_S)
-        )
+        groups = entity_groups({"host": sample})
+        cycle = evaluate(program, groups, state, now_s, initial_elapsed_s=INTERVAL_S)
         state = cycle.state
         for difference in differences(cycle, expected, history.disks):
             yield f"{case.name}: cycle {number}: {difference}"

@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
@@ -75,7 +75,7 @@ def run(document: Any) -> Iterator[str]:
         if step.elapsed is None:
             state = EvaluatorState({}, state.emitted)
         now_s += step.elapsed or 0.0
-        cycle = evaluate(program, seen, state, now_s, ElapsedOptions(case.initial_elapsed))
+        cycle = evaluate(program, seen, state, now_s, initial_elapsed_s=case.initial_elapsed)
         state = cycle.state
         for difference in differences(cycle, step):
             yield f"{case.name}: step {number}: {difference}"

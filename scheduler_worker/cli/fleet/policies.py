@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cliff.command import Command
+from msgspec import structs
 
 from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
 from scheduler_worker.cli.commands import confirmed
 from scheduler_worker.cli.dry_run_files import read_text
-from scheduler_worker.cli.fleet import policy_editing
-from scheduler_worker.cli.fleet.policy_editing import InForce
-from scheduler_worker.cli.policy_changes import difference
-from scheduler_worker.cli.policy_texts import read_policies, write_policies
-from scheduler_worker.errors import ConfigError
-from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.operations.clusters import InCluster, get_cluster_policy, list_clusters
+from scheduler_worker.cli.policy_texts import Given, difference, read_policies, write_policies
+from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
+from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
+from scheduler_worker.operations.clusters import (
+    DocumentInForce,
+    InCluster,
+    attach_cluster_policy,
+    get_cluster_policy,
+    list_clusters,
+)
 from scheduler_worker.operations.operation import PageQuery
 
 if TYPE_CHECKING:
@@ -30,6 +39,13 @@ These are the policies *in force* of clusters, which the workers decide under. T
 administrators make with the REST API are in a SQL store; `scheduler-worker-manage policy` is for
 these. Where the store has attached a policy to a cluster, it is put in force again within a minute,
 whatever was attached here.
+"""
+_HEAD = """\
+# The policy in force of cluster {cluster}. Save it and leave the editor to put it in force;
+# leave it unchanged, or without any text, to change nothing.
+"""
+_OF_NOVA = """\
+# So far the workers' options decide there (the policy nova); this becomes a policy of its own.
 """
 
 
@@ -50,7 +66,7 @@ class ListPolicies(_InForce, FleetLister):
         columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
         rows = []
         for cluster in client.every(list_clusters, PageQuery(limit=PAGE)):
-            policy = policy_editing.get(client, cluster.name)
+            policy = _get(client, cluster.name)
             balance = Optional(policy.balance.unit if policy.balance else None)
             sizes = len(policy.filters), len(policy.weights)
             rows.append((cluster.name, policy.name, policy.version, *sizes, balance, policy.id))
@@ -82,11 +98,11 @@ class DiffPolicies(FleetCommand):
         target.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        policy = policy_editing.get(client, arguments.cluster)
+        policy = _get(client, arguments.cluster)
         if arguments.file:
             other_policy, name = read_one(arguments.file, None), str(arguments.file)
         else:
-            other_policy, name = policy_editing.get(client, arguments.other), arguments.other
+            other_policy, name = _get(client, arguments.other), arguments.other
         sys.stdout.writelines(difference(policy, other_policy, arguments.cluster, name))
         return 0
 
@@ -104,11 +120,11 @@ class ExportPolicies(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         in_force = InForce.of(client, arguments.clusters or None)
-        policies = [policy for policy in in_force.newest() if not policy_editing.is_nova(policy)]
+        policies = [policy for policy in in_force.newest() if not _is_nova(policy)]
         policies += [
-            policy_editing.own(in_force.policies[cluster], cluster)
+            _own(in_force.policies[cluster], cluster)
             for cluster in arguments.clusters
-            if policy_editing.is_nova(in_force.policies[cluster])
+            if _is_nova(in_force.policies[cluster])
         ]
         sys.stdout.write(write_policies(policies))
         return 0
@@ -183,7 +199,22 @@ class EditPolicy(_InForce, FleetCommand):
         _add_cluster(parser)
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        policy_editing.edit(client, arguments.cluster)
+        cluster = arguments.cluster
+        before = _get(client, cluster)
+        head = _HEAD.format(cluster=cluster) + (_OF_NOVA if _is_nova(before) else "")
+        text = head + write_policies([_own(before, cluster)])
+        file = _write(cluster, text)
+        try:
+            after = _edited(client, cluster, before, text, file)
+        except BaseException:
+            sys.stderr.write(f"{cluster}: the text is kept in {file}\n")
+            raise
+        file.unlink()
+        if after is None:
+            sys.stdout.write(f"{cluster}: nothing was changed\n")
+            return 0
+        sys.stdout.writelines(difference(before, after, str(before.reference), cluster))
+        sys.stdout.write(f"{cluster}: {after.reference}\n")
         return 0
 
 
@@ -200,9 +231,134 @@ def read_one(path: Path, name: str | None) -> ClusterPolicy:
 def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[str]) -> None:
     """Put it in force for each cluster, and say so."""
     for cluster in clusters:
-        policy_editing.put(client, cluster, policy)
+        _put(client, cluster, policy)
         sys.stdout.write(f"{cluster}: {policy.reference}\n")
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cluster", metavar="CLUSTER")
+
+
+def _get(client: SchedulerClient, cluster: str) -> ClusterPolicy:
+    """The policy in force of a cluster."""
+    return from_plain(client.call(get_cluster_policy, InCluster(cluster)))
+
+
+def _put(client: SchedulerClient, cluster: str, policy: ClusterPolicy) -> None:
+    """Put it in force. Raises RequestError for the policy ``nova``, and as the client does."""
+    if _is_nova(policy):
+        raise RequestError("id", "nova is the workers' options; leave the id out, or detach")
+    client.call(attach_cluster_policy, DocumentInForce(cluster, to_plain(policy)))
+
+
+def _is_nova(policy: ClusterPolicy) -> bool:
+    """Whether it is the policy of the workers' options."""
+    return policy.id == NOVA
+
+
+def _own(policy: ClusterPolicy, cluster: str) -> ClusterPolicy:
+    """The policy; instead of ``nova`` one of the cluster's own that is like it."""
+    if not _is_nova(policy):
+        return policy
+    return structs.replace(policy, id=str(uuid.uuid4()), name=cluster, version=1, description="")
+
+
+class InForce(NamedTuple):
+    """The policies in force."""
+
+    policies: Mapping[str, ClusterPolicy]
+    """By cluster."""
+
+    @classmethod
+    def of(cls, client: SchedulerClient, clusters: Sequence[str] | None = None) -> InForce:
+        """The policies of some clusters, or of all."""
+        listed = client.every(list_clusters, PageQuery(limit=PAGE)) if clusters is None else ()
+        names = [cluster.name for cluster in listed] if clusters is None else clusters
+        return cls({name: _get(client, name) for name in names})
+
+    def check(self, clusters: Sequence[str]) -> None:
+        """Raises NotFound for a cluster that is not there, before anything is changed."""
+        for cluster in clusters:
+            if cluster not in self.policies:
+                raise NotFound("cluster", cluster)
+
+    def newest(self) -> list[ClusterPolicy]:
+        """Each policy once, in its newest version, by name."""
+        newest: dict[str, ClusterPolicy] = {}
+        for policy in self.policies.values():
+            if policy.id not in newest or policy.version > newest[policy.id].version:
+                newest[policy.id] = policy
+        return sorted(newest.values(), key=lambda policy: policy.name)
+
+    def numbered(self, policy: ClusterPolicy) -> ClusterPolicy:
+        """The policy in its version: that of an equal one in force, else the next of its id."""
+        newest = next((candidate for candidate in self.newest() if candidate.id == policy.id), None)
+        if newest is None:
+            return structs.replace(policy, version=1)
+        same = structs.replace(policy, version=newest.version)
+        return same if same == newest else structs.replace(policy, version=newest.version + 1)
+
+    def change(self, entry: Given) -> tuple[ClusterPolicy, list[str]]:
+        """A policy of a file as it is to be in force, and the clusters where it is not so yet."""
+        policy = entry.document
+        if not entry.has_id:
+            ids = (known.id for known in self.newest() if known.name == policy.name)
+            policy = structs.replace(policy, id=next(ids, policy.id))
+        policy = self.numbered(policy)
+        return policy, [
+            cluster
+            for cluster, now in self.policies.items()
+            if now.id == policy.id and now != policy
+        ]
+
+
+def _edited(
+    client: SchedulerClient, cluster: str, before: ClusterPolicy, text: str, file: Path
+) -> ClusterPolicy | None:
+    """The policy that is in force then; None: the text was not changed, or deleted."""
+    in_force = InForce.of(client)
+    while True:
+        _open_editor(file)
+        edited = file.read_text(encoding="utf-8")
+        if edited == text or not edited.strip():
+            return None
+        try:
+            policies = read_policies(edited, str(file))
+            if len(policies) != 1:
+                raise ConfigError(f"{file}: expected one policy, got {len(policies)}")
+            after = in_force.numbered(policies[0].document)
+            if (now := _get(client, cluster)) != before:  # another policy is in force by now
+                raise EditConflict(f"The policy of {cluster}", "", now.version)
+            _put(client, cluster, after)
+        except (ConfigError, RequestError) as error:
+            if not _again(error):
+                raise
+        else:
+            return after
+
+
+def _write(cluster: str, text: str) -> Path:
+    """A new file with the text, for this user alone."""
+    descriptor, name = tempfile.mkstemp(prefix=f"policy-{cluster}-", suffix=".yaml")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Path(name)
+
+
+def _open_editor(path: Path) -> None:
+    """Raises ConfigError where the editor cannot be run, or fails."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        status = subprocess.run([*shlex.split(command), str(path)], check=False).returncode  # noqa: S603 - the user's own
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"$EDITOR: {command!r} cannot be run: {error}") from None
+    if status:
+        raise ConfigError(f"$EDITOR: {command!r} ended with {status}")
+
+
+def _again(error: Exception) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    sys.stderr.write(f"{error}\nEdit it again? [Y/n] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold() in {"", "y", "yes"}

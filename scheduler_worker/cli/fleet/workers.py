@@ -1,4 +1,4 @@
-"""``worker drain`` and ``worker resume``."""
+"""``worker drain``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from scheduler_worker.operations.workers import (
     drain_worker,
     get_worker,
     list_workers,
-    resume_worker,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class DrainWorkers(FleetCommand):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_workers(parser)
+        parser.add_argument("workers", nargs="+", metavar="WORKER", help="its [DEFAULT] host")
         parser.add_argument(
             "--wait",
             type=seconds,
@@ -61,23 +60,6 @@ class DrainWorkers(FleetCommand):
             sys.stdout.flush()
             _await_idle(client, arguments.workers, arguments.wait)
         return 0
-
-
-class ResumeWorkers(FleetCommand):
-    """Have drained workers take requests again."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_workers(parser)
-
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        for name in arguments.workers:
-            status = client.call(resume_worker, NamedWorker(name))
-            sys.stdout.write(f"{name}: {status.state}\n")
-        return 0
-
-
-def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workers", nargs="+", metavar="WORKER", help="its [DEFAULT] host")
 
 
 def _check_not_last(client: SchedulerClient, names: Sequence[str]) -> None:

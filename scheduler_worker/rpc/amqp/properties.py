@@ -57,14 +57,9 @@ class Properties(NamedTuple):
 
     def deliveries(self, *, broker_counts: bool) -> tuple[int, bool]:
         """How often the message was delivered before, and whether the broker counts that."""
-        ours, theirs = (
-            _integer(self.headers.get(DELIVERIES)),
-            _integer(self.headers.get(_BROKERS_COUNT)),
-        )
-        counted = max(0, ours or 0)
-        if broker_counts and theirs is not None:
-            return counted + max(0, theirs), True
-        return counted, False
+        counted = max(0, _integer(self.headers.get(DELIVERIES)) or 0)
+        theirs = _integer(self.headers.get(_BROKERS_COUNT)) if broker_counts else None
+        return (counted, False) if theirs is None else (counted + max(0, theirs), True)
 
 
 NOTHING = Properties({}, {})

@@ -46,7 +46,8 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         observer = observer or Observer()
         self._deps = TuningDependencies(fleet, publisher, clock, observer, settings)
         self._tunings: dict[str, ClusterTuning] = {}
-        self._diagnostics = DiagnosticLog(observer)
+        self._logged: tuple[int, set[tuple[str, str]]] = (0, set())
+        """The kinds of diagnostics of each policy, of the policies' present generation."""
         super().__init__(
             "tuning",
             self.policies.records,
@@ -73,10 +74,34 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         if program is not None:  # else its policies were withdrawn meanwhile
             parameters = self.policies.parameters(cluster)
             diagnostics = self._tuning_of(cluster).tune(program, parameters, lead)
-            self._diagnostics.report(cluster, diagnostics, self.policies.generation)
+            self._report(cluster, diagnostics)
 
     def ended(self, cluster: str, took_s: float, _: None) -> None:
         self._observer.time(events.TUNING_TIME, took_s, cluster)
+
+    def _report(self, cluster: str, diagnostics: Iterable[Diagnostic]) -> None:
+        """Count the diagnostics, and log each kind once for each version of a policy."""
+        if self._logged[0] != self.policies.generation:
+            self._logged = self.policies.generation, set()
+        counts: Counter[tuple[str, str]] = Counter()
+        for diagnostic in diagnostics:
+            policy = diagnostic.rule.partition(":")[0]
+            about = policy, diagnostic.kind
+            counts[about] += 1
+            if about not in self._logged[1]:
+                self._logged[1].add(about)
+                detail = f": {diagnostic.detail}" if diagnostic.detail else ""
+                LOG.warning(
+                    "Tuning %s: %s for %s %s: %s%s (logged once per policy and kind)",
+                    cluster,
+                    diagnostic.rule,
+                    diagnostic.entity.scope,
+                    diagnostic.entity,
+                    diagnostic.kind,
+                    detail,
+                )
+        for (policy, kind), count in counts.items():
+            self._observer.count(events.TUNING_FAULTS, policy, kind, by=count)
 
     def _tuning_of(self, cluster: str) -> ClusterTuning:
         return self._tunings.setdefault(cluster, ClusterTuning(cluster, self._deps))
@@ -112,35 +137,3 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         """Return the policies in force, the alarms, and the leader of each cluster."""
         leaders = msgspec.to_builtins(dict(self.policies.records.leaders))
         return {"tuner": self.worker, "turns": leaders, **self.policies.describe()}
-
-
-class DiagnosticLog:
-    """Counts the diagnostics of rules, and logs each kind once for each version of a policy."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._logged: tuple[int, set[tuple[str, str]]] = (0, set())
-
-    def report(self, cluster: str, diagnostics: Iterable[Diagnostic], generation: int) -> None:
-        """Count and log the diagnostics of one cycle, under policies of this generation."""
-        if self._logged[0] != generation:
-            self._logged = generation, set()
-        counts: Counter[tuple[str, str]] = Counter()
-        for diagnostic in diagnostics:
-            policy = diagnostic.rule.partition(":")[0]
-            about = policy, diagnostic.kind
-            counts[about] += 1
-            if about not in self._logged[1]:
-                self._logged[1].add(about)
-                detail = f": {diagnostic.detail}" if diagnostic.detail else ""
-                LOG.warning(
-                    "Tuning %s: %s for %s %s: %s%s (logged once per policy and kind)",
-                    cluster,
-                    diagnostic.rule,
-                    diagnostic.entity.scope,
-                    diagnostic.entity,
-                    diagnostic.kind,
-                    detail,
-                )
-        for (policy, kind), count in counts.items():
-            self._observer.count(events.TUNING_FAULTS, policy, kind, by=count)

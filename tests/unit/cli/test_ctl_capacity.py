@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from scheduler_worker.cli.capacity import text_of
+from scheduler_worker.cli.requests import capacity_text
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
 from scheduler_worker.operations.capacity import CapacityAnswer
 from tests.support.services import host
@@ -84,7 +84,7 @@ def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
         flavor = FlavorCapacity(
             name="m1", is_exact=False, instances=None, runs_out_first=None, clusters=clusters
         )
-        return text_of(CapacityAnswer([flavor]))
+        return capacity_text(CapacityAnswer([flavor]))
 
     assert shown(counted, failed).splitlines() == [
         "m1: up to any number more",

@@ -306,16 +306,16 @@ def test_an_editor_that_fails_changes_nothing(reported, editor, monkeypatch):
 def test_an_edit_that_another_one_overtook_is_refused(
     reported, policy_file, editor, client, monkeypatch
 ):
-    from scheduler_worker.cli.fleet import policy_editing
+    from scheduler_worker.cli.fleet import policies
 
     reported("policy", "attach", policy_file(), "east")
-    files, run = editor("RamFilter", "DiskFilter"), policy_editing._open_editor
+    files, run = editor("RamFilter", "DiskFilter"), policies._open_editor
 
     def overtaken(path):
         run(path)
         client.attach_cluster_policy("east", {"id": "p2", "name": "other", "version": 1})
 
-    monkeypatch.setattr(policy_editing, "_open_editor", overtaken)
+    monkeypatch.setattr(policies, "_open_editor", overtaken)
     status, _, err = reported("policy", "edit", "east")
     assert (status, "changed by someone else" in err, str(files()[0]) in err) == (1, True, True)
     assert plain(reported, "policy", "show", "east")["name"] == "other"

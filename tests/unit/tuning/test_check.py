@@ -76,7 +76,7 @@ def test_an_invalid_time_is_refused(time):
 def test_a_time_is_in_seconds(time, seconds):
     text = rule("target: 1", f"function: {{name: linear, change: 1, time: {time}}}")
     [plan] = load(text).plans.values()
-    assert plan.outputs[0].rules[0].movement.time_s == seconds
+    assert plan.outputs[0].rules[0].function.time_s == seconds
 
 
 @pytest.mark.parametrize(

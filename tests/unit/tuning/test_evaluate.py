@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.tuning.evaluate import ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import evaluate
 from scheduler_worker.tuning.samples import (
     Entity,
     EvaluatorState,
@@ -169,7 +169,7 @@ def test_elapsed_time_is_never_negative_and_has_an_upper_bound():
     program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
     state = EvaluatorState({VM1: 50.0})
     assert outputs(cycle_of(program, sample, state, 40.0)) == {}
-    cycle = cycle_of(program, sample, state, 5000.0, ElapsedOptions(max_elapsed_s=30))
+    cycle = cycle_of(program, sample, state, 5000.0, max_elapsed_s=30)
     assert outputs(cycle) == {"vm1": {"x.out": 70}}
 
 
