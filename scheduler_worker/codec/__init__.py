@@ -5,22 +5,6 @@ Input is untrusted: its depth and size are bounded, and
 plain JSON in the versions that Nova 34 reads. No transport, no clock, no decision in here.
 """
 
-from scheduler_worker.codec.answers import (
-    decode_selection,
-    encode_destinations,
-    encode_diagnosis,
-    encode_selection,
-    encode_selections,
-)
-from scheduler_worker.codec.arguments import (
-    decode_as,
-    decode_host_names,
-    decode_instance_uuids,
-    decode_name,
-    decode_names,
-    decode_priority,
-    decode_remaining,
-)
 from scheduler_worker.codec.inventory import (
     decode_aggregate,
     decode_aggregates,
@@ -28,7 +12,22 @@ from scheduler_worker.codec.inventory import (
     decode_instances,
 )
 from scheduler_worker.codec.primitives import plain
-from scheduler_worker.codec.requests import decode_legacy_request, decode_request_spec
+from scheduler_worker.codec.requests import (
+    decode_as,
+    decode_host_names,
+    decode_instance_uuids,
+    decode_legacy_request,
+    decode_name,
+    decode_names,
+    decode_priority,
+    decode_remaining,
+    decode_request_spec,
+    decode_selection,
+    encode_destinations,
+    encode_diagnosis,
+    encode_selection,
+    encode_selections,
+)
 from scheduler_worker.codec.typed import redacted
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Decodes requests for hosts.
+"""Decodes requests for hosts and small arguments, encodes selections and diagnoses as plain JSON.
 
 A request is a ``RequestSpec`` object (or a plain dict of its fields), or the pair of dicts that
 callers before RPC version 4.3 send. If Nova would fail on a field that is not set or null, its
@@ -7,20 +7,44 @@ default applies. Which hosts suit the request is not decided here.
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from scheduler_worker.codec import kinds
-from scheduler_worker.codec.primitives import plain
-from scheduler_worker.codec.typed import redacted, typed, wrong
+from scheduler_worker.codec.primitives import plain, wrapped
+from scheduler_worker.codec.typed import quoted, redacted, typed, wrong
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.requests import RequestSpec, under_present_names
+from scheduler_worker.model.decisions import Diagnosis, Selection
+from scheduler_worker.model.requests import (
+    MAX_INSTANCES,
+    RequestSpec,
+    SchedulerLimits,
+    under_present_names,
+)
 from scheduler_worker.scheduling.numa.constraints import with_topology
+from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
 
+T = TypeVar("T")
 Plain = dict[str, Any]
+Selections = Sequence[Sequence[Selection]]
+"""For each instance the chosen host, then its alternates."""
 
 _ALIAS = "pci_passthrough:alias"
 _RULE_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
+_ALLOCATION_VERSION = "1.36"
+"""The microversion of Placement that defines the form of an ``allocation_request``."""
+MAX_NAMES = 100_000
+"""The longest list of names."""
+MAX_PATIENCE_S = 86_400.0
+
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+_Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
+_Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+_Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
 
 
 def decode_request_spec(
@@ -205,3 +229,120 @@ _RESHAPED = {
     "requested_destination": _reshape_destination,
     "retry": _reshape_retry,
 }
+
+
+class _HostName(msgspec.Struct, frozen=True):
+    host: _Name
+    nodename: _Name | None = None
+
+
+def decode_as(kind: type[T], value: Any, path: str) -> T:
+    """Decode a plain value as a struct of the caller's choice."""
+    return typed(plain(value, path), kind, path)
+
+
+def decode_name(value: Any, path: str) -> str:
+    """A name or id: text of 1 to 255 characters."""
+    name: str = typed(value, _Name, path)
+    return name
+
+
+def decode_names(value: Any, path: str) -> tuple[str, ...]:
+    """A list of names; null is an empty one."""
+    names: tuple[str, ...] = typed(() if value is None else value, _Names, path)
+    return names
+
+
+def decode_remaining(value: Any, path: str = "deadline_s") -> float | None:
+    """Seconds that the caller waits, more than 0 and at most a day; None: without a deadline."""
+    if value is None:
+        return None
+    seconds: float = typed(value, _Patience, path)
+    return seconds
+
+
+def decode_priority(value: Any, path: str = "priority") -> int:
+    """The priority of a request, from -100 to 100; 0 by default."""
+    priority: int = typed(0 if value is None else value, _Priority, path)
+    return priority
+
+
+def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str, ...] | None:
+    """The instances of a request, without repetition; None where the caller named none."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)) and len(value) > MAX_INSTANCES:
+        raise RequestError(path, f"at most {MAX_INSTANCES} instances, got {len(value)}")
+    if not isinstance(value, (list, tuple)):
+        raise wrong(path, "a list of uuids", value)
+    uuids = decode_names(value, path)
+    if len(set(uuids)) < len(uuids):
+        twice = next(uuid for number, uuid in enumerate(uuids) if uuid in uuids[:number])
+        raise RequestError(path, f"{quoted(twice)} is listed twice")
+    return uuids
+
+
+def decode_host_names(value: Any, path: str = "hosts") -> list[tuple[str, str | None]]:
+    """``{host, nodename}`` dicts as pairs; without a node name for all nodes of the host."""
+    return [(host.host, host.nodename) for host in decode_as(list[_HostName], value, path)]
+
+
+def encode_selection(selection: Selection) -> Plain:
+    """A ``Selection`` primitive with its limits; shared, so callers must not change it."""
+    if selection.limits.numa_topology is None and selection.allocation is None:
+        return _encoded_once(selection)
+    return _encoded(selection)
+
+
+def _encoded(selection: Selection) -> Plain:
+    plain_selection = msgspec.to_builtins(selection)
+    allocation = plain_selection.pop("allocation")
+    plain_selection["allocation_request"] = json.dumps(allocation)
+    plain_selection["allocation_request_version"] = allocation and _ALLOCATION_VERSION
+    primitive: Plain = wrapped(plain_selection, kinds.SELECTION)
+    return primitive
+
+
+_encoded_once = lru_cache(maxsize=4096)(_encoded)
+"""The same hosts are returned again and again. Limits of NUMA cells are not hashable."""
+
+
+def encode_selections(selections: Selections) -> list[list[Plain]]:
+    """The answer to callers that asked for objects."""
+    return [[encode_selection(host) for host in hosts] for hosts in selections]
+
+
+def encode_destinations(selections: Selections) -> list[Plain]:
+    """The answer to older callers: for each instance a dict of its host, without alternates."""
+    return [
+        {
+            "host": chosen.service_host,
+            "nodename": chosen.nodename,
+            "limits": _set_limits(chosen.limits),
+        }
+        for chosen, *_ in selections
+    ]
+
+
+def _set_limits(limits: SchedulerLimits) -> Plain:
+    fields = msgspec.to_builtins(limits)
+    fields["numa_topology"] = wrapped(fields["numa_topology"], kinds.NUMA_LIMITS)
+    return {name: limit for name, limit in fields.items() if limit is not None}
+
+
+def decode_selection(value: Any, path: str = "selection") -> Selection:
+    """Decode a ``Selection`` primitive of any 1.x version. Raises RequestError."""
+    fields = dict(plain(value, path, kinds.SELECTION))
+    fields.pop("allocation_request_version", None)
+    text = fields.pop("allocation_request", None)
+    if text is not None:
+        try:
+            fields["allocation"] = msgspec.json.decode(text)
+        except (msgspec.DecodeError, TypeError) as error:
+            raise RequestError(f"{path}.allocation_request", f"is no JSON: {error}") from None
+    return typed(fields, Selection, path)
+
+
+def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
+    """All fields of a diagnosis; weights that are not finite become null."""
+    return msgspec.json.decode(msgspec.json.encode(diagnosis), type=Plain)
