@@ -51,27 +51,31 @@ _FIRST_CAPACITY = 64
 _MAX_DERIVED = 512
 _MAX_USED = 65_536
 _GROUPS = "aggregate groups"
+_NOTHING: frozenset[Any] = frozenset()
 
 
-class SetIndex(dict[Key, "set[Value] | tuple[Value]"]):
-    """Key -> the values filed under it; most have one, and a tuple is a fifth of a set's size."""
+class SetIndex(dict[Key, "Value | set[Value]"]):
+    """Key -> the values filed under it. Most have one, which is kept without a set."""
+
+    def of(self, key: Key) -> Collection[Value]:
+        """The values under a key."""
+        values = self.get(key, _NOTHING)
+        return values if isinstance(values, (set, frozenset)) else (values,)
 
     def add(self, key: Key, value: Value) -> None:
         """File a value under a key; one that is there already stays there once."""
-        values = self.get(key)
-        if values is None:
-            self[key] = (value,)
-        elif isinstance(values, set):
+        values = self.setdefault(key, value)
+        if isinstance(values, set):
             values.add(value)
-        elif value not in values:
-            self[key] = {*values, value}
+        elif values != value:
+            self[key] = {values, value}
 
     def discard(self, key: Key, value: Value) -> None:
         """Remove a value from a key, and the key with its last value; an absent one is ignored."""
-        values = self.get(key, ())
+        values = self.get(key)
         if isinstance(values, set):
             values.discard(value)
-        if not values or values == (value,):
+        if not values or values == value:
             self.pop(key, None)
 
 
@@ -133,7 +137,8 @@ class HostTable(Hosts):
         """One for each row; None, in a table that is soon dropped, until all are asked for."""
         self._row_of: dict[str, int] = {}
         self._by_name: SetIndex[str, int] = SetIndex()
-        self._by_folded_name: SetIndex[str, int] = SetIndex()
+        self._in_other_case: SetIndex[str, str] = SetIndex()
+        """Host name in lower case -> the host names, which few fleets write with capitals."""
         self._reserved: dict[str, ClaimOrReservation] = {}
         """Live claims and reservations by id; one for each pair of instance and host."""
         self._reserved_by: SetIndex[tuple[str, str], str] = SetIndex()
@@ -197,10 +202,9 @@ class HostTable(Hosts):
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
         mask = np.zeros(len(self), bool)
         for host in hosts:
-            index, name = self._by_name, host
-            if ignore_case:
-                index, name = self._by_folded_name, host.lower()
-            for row in index.get(name, ()):
+            folded = host.lower()
+            names = {folded, *self._in_other_case.of(folded)} if ignore_case else (host,)
+            for row in [row for name in names for row in self._named(name)]:
                 mask[row] = True
         return mask
 
@@ -215,7 +219,7 @@ class HostTable(Hosts):
 
     def _named(self, host: str) -> Collection[int]:
         """The rows of a host name: one for each of its nodes."""
-        return self._by_name.get(host, ())
+        return self._by_name.of(host)
 
     # Derived columns and changes
 
@@ -379,7 +383,9 @@ class HostTable(Hosts):
             self._capacity = max(rows, 2 * self._capacity)
             for columns in (self.columns, self._announced):
                 for name, values in columns.items():
-                    columns[name] = np.resize(values, self._capacity)
+                    # The system gives memory to the new rows of zeros when they are written.
+                    columns[name] = np.zeros(self._capacity, values.dtype)
+                    columns[name][: len(values)] = values
 
     def _remove(self, row: int) -> None:
         last = len(self.records) - 1
@@ -399,12 +405,14 @@ class HostTable(Hosts):
     def _name(self, row: int) -> None:
         host = self.records[row].host
         self._by_name.add(host, row)
-        self._by_folded_name.add(host.lower(), row)
+        if (folded := host.lower()) != host:
+            self._in_other_case.add(folded, host)
 
     def _unname(self, row: int) -> None:
         host = self.records[row].host
         self._by_name.discard(host, row)
-        self._by_folded_name.discard(host.lower(), row)
+        if not self._named(host):
+            self._in_other_case.discard(host.lower(), host)
 
     # Instances
 
@@ -414,7 +422,7 @@ class HostTable(Hosts):
 
     def hosts_reporting(self, instance_uuid: str) -> Collection[str]:
         """The host names that report an instance: two while it migrates."""
-        return self._reporting.get(instance_uuid, ())
+        return self._reporting.of(instance_uuid)
 
     def instances_of(self, host: str) -> Instances:
         """The instances that are on a host name or have a reservation there."""
@@ -428,9 +436,9 @@ class HostTable(Hosts):
     def count_instances(self, uuids: Iterable[str]) -> Values:
         counts = np.zeros(len(self), "i8")
         for uuid in set(uuids):
-            hosts: Collection[str] = self._reporting.get(uuid, ())
-            if ids := self._reserved_by.get(("instance", uuid)):
-                hosts = {self._reserved[id].host for id in ids}.union(hosts)
+            hosts: Collection[str] = self._reporting.of(uuid)
+            if reservations := self._reserved_for("instance", uuid):
+                hosts = {reservation.host for reservation in reservations}.union(hosts)
             for host in hosts:
                 for row in self._named(host):
                     counts[row] += 1
@@ -550,8 +558,7 @@ class HostTable(Hosts):
         )
 
     def _reserved_for(self, kind: str, key: str) -> list[ClaimOrReservation]:
-        ids = self._reserved_by.get((kind, key))
-        return [self._reserved[id] for id in ids] if ids else []
+        return [self._reserved[id] for id in self._reserved_by.of((kind, key))]
 
     def _file(self, reservation_id: str, reservation: ClaimOrReservation) -> None:
         """Add one whose id, which a claim computes on every access, is not there yet."""

@@ -112,8 +112,8 @@ class Checker:
         known |= {(key[2:], key) for key in replica.versions if key[:2] == records.INSTANCES}
         indexed = {
             (name, key)
-            for name, places in replica.places._by_name.items()
-            for cluster, key in places
+            for name in replica.places._by_name
+            for cluster, key in replica.places._by_name.of(name)
             if cluster == replica.scope
         }
         if indexed != known:

@@ -40,16 +40,17 @@ class HostPlaces:
         self, cluster: str, key: str, before: Iterable[str | None], after: Iterable[str | None]
     ) -> None:
         """A cluster's record was about hosts of these names or uuids, and is about those now."""
+        place = cluster, key
         with self._lock:
             for name in filter(None, before):
-                self._by_name.discard(name, (cluster, key))
+                self._by_name.discard(name, place)
             for name in filter(None, after):
-                self._by_name.add(name, (cluster, key))
+                self._by_name.add(name, place)
 
     def of(self, names: Iterable[str]) -> set[str]:
         """The clusters that have hosts of these names or uuids, expect them, or see them leave."""
         with self._lock:
-            return {cluster for name in names for cluster, _ in self._by_name.get(name, ())}
+            return {cluster for name in names for cluster, _ in self._by_name.of(name)}
 
 
 LOG = logging.getLogger(__name__)
