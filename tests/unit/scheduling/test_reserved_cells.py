@@ -115,7 +115,7 @@ def test_a_reservation_round_trips_through_the_store(hosts):
 
 
 def test_a_report_keeps_what_is_reserved(hosts):
-    decide(hosts, "a", "b", "c")
+    decide(hosts, "a")
     reserved = inside(hosts)
     hosts.put(REPORT, 7)
     assert inside(hosts) == reserved
