@@ -53,6 +53,32 @@ def test_a_requirement_is_met_or_not_or_invalid(value, text):
         assert str(error)
 
 
+@pytest.mark.parametrize(
+    ("value", "requirement", "matches"),
+    [
+        (["b"], "s== ['b']", False),
+        (["b"], "s!= b", True),
+        (["aes", "avx2"], "<in> avx", False),
+        ("<or>", "<or> a <or> b", False),
+        (None, "s== None", False),
+        (None, "<or> None", False),
+        ("4", ">=", False),
+        ("a", "<in>", False),
+        ("a", "<all-in>", False),
+    ],
+)
+def test_a_value_meets_a_requirement(value, requirement, matches):
+    assert match(value, requirement) is matches
+
+
+@pytest.mark.parametrize(
+    ("value", "requirement"), [("4", "<or>"), (["b"], "s< c"), (["4"], ">= 3")]
+)
+def test_an_invalid_requirement_is_an_error(value, requirement):
+    with pytest.raises(ValueError, match=r"alternatives|list"):
+        match(value, requirement)
+
+
 HOST = host_table(
     [
         host_record(

@@ -161,13 +161,6 @@ def test_a_server_that_breaks_down_reports_the_error(connections):
     assert server.problem() == server.failure()
 
 
-def test_a_server_that_was_stopped_has_not_failed(connections):
-    server = make(echo=echo)
-    server.start()
-    server.stop(5)
-    assert server.failure() is None
-
-
 def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
     """Its caller may not have heard of it since the worker that had it was killed."""
     gate = Gate()
@@ -205,6 +198,7 @@ def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(co
     await_rounds(server)
     assert connection.consumes_shared
     server.stop(5)
+    assert server.failure() is None
 
 
 def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(

@@ -11,27 +11,14 @@ import pytest
 from scheduler_worker.rpc.serving.execution import SlotWatch
 from scheduler_worker.rpc.slots import Slots, Task
 from scheduler_worker.waiters import Waiter
+from tests.support.handlers import Gate
 from tests.support.patience import SOON_S
-
-
-class Gate:
-    def __init__(self) -> None:
-        self.entered = threading.Semaphore(0)
-        self.opened = threading.Event()
-
-    def __call__(self) -> None:
-        self.entered.release()
-        assert self.opened.wait(SOON_S)
-
-
-def submit(slots: Slots, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """The result of a function, or of its coroutine, that a slot calls."""
-    return submitted(slots, function, *arguments)[0]
 
 
 def submitted(
     slots: Slots, function: Callable[..., Any], *arguments: Any
 ) -> tuple[Future[Any], Task]:
+    """The result of a function, or of its coroutine, that a slot calls."""
     future: Future[Any] = Future()
 
     async def work() -> None:
@@ -39,6 +26,10 @@ def submitted(
         future.set_result(await found if hasattr(found, "send") else found)
 
     return future, slots.submit(work)
+
+
+def submit(slots: Slots, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    return submitted(slots, function, *arguments)[0]
 
 
 @pytest.fixture
@@ -61,8 +52,7 @@ def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
     held = [submit(slots, gate) for _ in range(2)]
     for _ in held:
         slots.ensure_progress()
-    for _ in held:
-        assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(2)
     later = [submit(slots, done.put, number) for number in range(2)]
     assert (slots.running, slots.waiting) == (2, 2)
     assert done.empty()
@@ -74,7 +64,7 @@ def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
 def test_a_shutdown_cancels_what_waits_and_finishes_what_runs(gate):
     slots = Slots(1, "t")
     submit(slots, gate)
-    assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(1)
     _, waiting = submitted(slots, lambda: None)
     slots.shutdown(wait=False)
     assert waiting.is_cancelled
@@ -88,7 +78,7 @@ def test_a_shutdown_cancels_what_waits_and_finishes_what_runs(gate):
 def test_cancelled_work_is_not_begun(gate):
     slots, begun = Slots(1, "t"), []
     submit(slots, gate)
-    assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(1)
     _, cancelled = submitted(slots, begun.append, 1)
     assert cancelled.cancel()
     assert cancelled.cancel(), "and again"
@@ -97,15 +87,16 @@ def test_cancelled_work_is_not_begun(gate):
     assert begun == []
 
 
+async def suspending(waiter: Waiter, suspended: threading.Event) -> str:
+    """The name of the thread that goes on with it."""
+    suspended.set()
+    await waiter
+    return threading.current_thread().name
+
+
 def test_a_suspended_coroutine_leaves_its_slot_to_others():
     slots, waiter, suspended = Slots(1, "t"), Waiter(), threading.Event()
-
-    async def suspending() -> str:
-        suspended.set()
-        await waiter
-        return threading.current_thread().name
-
-    first = submit(slots, suspending)
+    first = submit(slots, suspending, waiter, suspended)
     assert suspended.wait(SOON_S)
     assert submit(slots, lambda: "served").result(SOON_S) == "served"
     assert (slots.running, first.done()) == (1, False)
@@ -113,26 +104,19 @@ def test_a_suspended_coroutine_leaves_its_slot_to_others():
     assert first.result(SOON_S) == "t-1"
 
 
-async def suspending(waiter: Waiter, suspended: threading.Event, answer: str) -> str:
-    suspended.set()
-    await waiter
-    return answer
-
-
 def test_a_suspended_coroutine_is_finished_after_a_shutdown():
     slots, waiter, suspended = Slots(1, "t"), Waiter(), threading.Event()
-
-    first = submit(slots, suspending, waiter, suspended, "done")
+    first = submit(slots, suspending, waiter, suspended)
     assert suspended.wait(SOON_S)
     slots.shutdown(wait=False)
     waiter.end()
-    assert first.result(SOON_S) == "done"
+    assert first.result(SOON_S) == "t-1"
 
 
 def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
     slots = Slots(2, "t")
     submit(slots, gate)
-    assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(1)
     second = submit(slots, lambda: "done elsewhere")
     assert not slots._idle
     slots.ensure_progress()  # the first thread has taken the first work since the call before
@@ -146,8 +130,7 @@ def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
 
 def test_a_resumed_coroutine_gets_another_thread_when_its_own_is_busy(gate):
     slots, waiter, suspended = Slots(2, "t"), Waiter(), threading.Event()
-
-    first = submit(slots, suspending, waiter, suspended, "on")
+    first = submit(slots, suspending, waiter, suspended)
     assert suspended.wait(SOON_S)
 
     def leading() -> None:
@@ -155,17 +138,17 @@ def test_a_resumed_coroutine_gets_another_thread_when_its_own_is_busy(gate):
         gate()
 
     submit(slots, leading)
-    assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(1)
     while not first.done():
         assert slots.ensure_progress()
-    assert first.result(SOON_S) == "on"
+    assert first.result(SOON_S).startswith("t-")
 
 
 def test_stuck_work_is_reported(gate):
     slots = Slots(1, "t", stuck_after_s=0.0)
     assert slots.stuck() is None
     running = submit(slots, gate)
-    assert gate.entered.acquire(timeout=SOON_S)
+    gate.wait_for(1)
     assert "has worked on a request for" in slots.stuck()  # type: ignore[operator]
     gate.opened.set()
     running.result(SOON_S)

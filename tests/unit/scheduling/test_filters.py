@@ -100,47 +100,6 @@ class TestCapacity:
         assert passes(CoreFilter(), request_spec(vcpus=vcpus), **facts) is fits
 
     @pytest.mark.parametrize(
-        ("facts", "memory_mb", "fits"),
-        [
-            ({}, 8192, True),
-            ({}, 8193, False),
-            ({"ram_allocation_ratio": 1.5}, 8193, False),
-            ({"ram_allocation_ratio": 1.5, "memory_mb_used": 4096}, 8192, True),
-            ({"ram_allocation_ratio": 1.5, "memory_mb_used": 4097}, 8192, False),
-            ({"ram_allocation_ratio": 1.5, "free_ram_mb": -1}, 4096, False),
-            ({"reserved_host_memory_mb": 512}, 7681, False),
-            ({"reserved_host_memory_mb": 512}, 7680, True),
-        ],
-        ids=str,
-    )
-    def test_memory(self, facts, memory_mb, fits):
-        assert passes(RamFilter(), request_spec(memory_mb=memory_mb), **facts) is fits
-
-    @pytest.mark.parametrize(
-        ("facts", "flavor", "fits"),
-        [
-            ({}, {"root_gb": 60, "ephemeral_gb": 40}, True),
-            ({}, {"root_gb": 60, "ephemeral_gb": 40, "swap": 1}, False),
-            ({"disk_available_least": 50}, {"root_gb": 51}, False),
-            ({"disk_allocation_ratio": 2.0}, {"root_gb": 101}, False),
-            ({"disk_allocation_ratio": 2.0, "local_gb_used": 100}, {"root_gb": 100}, True),
-            ({"reserved_host_disk_mb": 1}, {"root_gb": 100}, False),
-        ],
-        ids=str,
-    )
-    def test_disk(self, facts, flavor, fits):
-        assert passes(DiskFilter(), request_spec(flavor=flavor), **facts) is fits
-
-    def test_reservations_count_as_used(self):
-        hosts = host_table([host_record()])
-        spec = request_spec(vcpus=2, memory_mb=4096, flavor={"root_gb": 50})
-        units = [CoreFilter(), RamFilter(), DiskFilter()]
-        hosts.consume(claim("i", "h", vcpus=2, memory_mb=4096, disk_mb=50 * 1024))
-        assert [unit.passes(hosts, spec).tolist() for unit in units] == [[True]] * 3
-        hosts.consume(claim("j", "h", vcpus=1, memory_mb=1, disk_mb=1))
-        assert [unit.passes(hosts, spec).tolist() for unit in units] == [[False]] * 3
-
-    @pytest.mark.parametrize(
         ("unit", "amount", "facts"),
         [
             (CoreFilter(), "VCPU", {"vcpus": 4}),

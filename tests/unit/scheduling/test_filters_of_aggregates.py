@@ -12,7 +12,6 @@ from scheduler_worker.scheduling.filters.aggregates import (
 from scheduler_worker.scheduling.filters.capacity import (
     AggregateCoreFilter,
     AggregateDiskFilter,
-    AggregateIoOpsFilter,
     AggregateNumInstancesFilter,
     AggregateRamFilter,
     IoOpsFilter,
@@ -31,11 +30,6 @@ def verdict(unit, spec, *metadata, **facts) -> str | None:
     assert passes == unit.host_passes(hosts.state(0), spec)
     assert passes or unit.applies(spec)
     return None if passes else unit.reason(hosts.state(0), spec)
-
-
-def limits(unit, metadata, **facts):
-    hosts = host_table([host_record(**facts)], aggregates=[aggregate("h", **metadata)])
-    return unit.limits(hosts.state(0), request_spec())
 
 
 class TestImageProperties:
@@ -183,33 +177,22 @@ class TestCounts:
         expected = f"has 9 instances, {most} are allowed"
         assert verdict(unit, request_spec(), *metadata, stats=stats) == expected
 
-    def test_operations_are_limited_by_aggregates_too(self):
-        unit, stats = made(AggregateIoOpsFilter, self.options), {"io_workload": "2"}
-        assert verdict(unit, request_spec(), {"max_io_ops_per_host": "3"}, stats=stats) is None
-        assert verdict(unit, request_spec(), {}, stats=stats)
 
-
-class TestRatios:
-    @pytest.mark.parametrize(
-        ("unit", "key", "flavor"),
-        [
-            (AggregateCoreFilter, "cpu_allocation_ratio", {"vcpus": 4}),
-            (AggregateRamFilter, "ram_allocation_ratio", {"memory_mb": 8192}),
-            (AggregateDiskFilter, "disk_allocation_ratio", {"root_gb": 100}),
-        ],
-    )
-    def test_the_smallest_ratio_of_the_aggregates_applies(self, unit, key, flavor):
-        spec = request_spec(flavor={"vcpus": 0, "memory_mb": 0} | flavor)
-        used = {"vcpus_used": 2, "memory_mb_used": 4096, "local_gb_used": 50}
-        assert verdict(unit(), spec, **used)
-        assert verdict(unit(), spec, {key: "1.5"}, **used) is None
-        assert verdict(unit(), spec, {key: "1.5"}, {key: "1.4"}, **used)
-        assert verdict(unit(), spec, {key: "16"}, {key: "x"}, **used), "the host's own ratio"
-
-    def test_they_are_in_the_limits(self):
-        assert limits(AggregateCoreFilter(), {"cpu_allocation_ratio": "2"}) == {"vcpu": 8.0}
-        assert limits(AggregateRamFilter(), {}) == {"memory_mb": 8192.0}
-        assert limits(AggregateDiskFilter(), {"disk_allocation_ratio": "1.5"}) == {"disk_gb": 150.0}
+@pytest.mark.parametrize(
+    ("unit", "key", "flavor"),
+    [
+        (AggregateCoreFilter, "cpu_allocation_ratio", {"vcpus": 4}),
+        (AggregateRamFilter, "ram_allocation_ratio", {"memory_mb": 8192}),
+        (AggregateDiskFilter, "disk_allocation_ratio", {"root_gb": 100}),
+    ],
+)
+def test_the_smallest_ratio_of_the_aggregates_applies(unit, key, flavor):
+    spec = request_spec(flavor={"vcpus": 0, "memory_mb": 0} | flavor)
+    used = {"vcpus_used": 2, "memory_mb_used": 4096, "local_gb_used": 50}
+    assert verdict(unit(), spec, **used)
+    assert verdict(unit(), spec, {key: "1.5"}, **used) is None
+    assert verdict(unit(), spec, {key: "1.5"}, {key: "1.4"}, **used)
+    assert verdict(unit(), spec, {key: "16"}, {key: "x"}, **used), "the host's own ratio"
 
 
 def test_the_groups_follow_the_aggregates():

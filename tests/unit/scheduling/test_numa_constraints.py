@@ -12,8 +12,8 @@ from tests.support.hosts import request_spec
 
 
 def topology(image=None, vcpus=4, memory_mb=2048, **extra_specs):
-    """Extra specs are given without ``hw:``, with ``__`` for a dot; properties without ``hw_``."""
-    named = {f"hw:{name.replace('__', '.')}": text for name, text in extra_specs.items()}
+    """Extra specs are given without ``hw:``, properties without ``hw_``."""
+    named = {f"hw:{name}": text for name, text in extra_specs.items()}
     flavor = request_spec(vcpus=vcpus, memory_mb=memory_mb, extra_specs=named).flavor
     return instance_topology(flavor, {f"hw_{name}": value for name, value in (image or {}).items()})
 
@@ -21,10 +21,6 @@ def topology(image=None, vcpus=4, memory_mb=2048, **extra_specs):
 def read(text):
     """Extra specs of a text such as ``numa_nodes=2 numa_cpus.0=0-1``."""
     return dict(each.split("=") for each in text.split())
-
-
-def shapes(found):
-    return [(sorted(cell.cpuset), sorted(cell.pcpuset), cell.memory) for cell in found.cells]
 
 
 def test_a_plain_request_has_no_topology():
@@ -56,34 +52,56 @@ def test_what_needs_a_node_makes_one(extra_specs):
     assert [cell.memory for cell in topology(**extra_specs).cells] == [2048]
 
 
-def test_nodes_of_different_size():
-    nodes = {"numa_cpus__0": "0", "numa_mem__0": "48", "numa_cpus__1": "1-3", "numa_mem__1": "2000"}
-    assert shapes(topology(numa_nodes="2", **nodes)) == [([0], [], 48), ([1, 2, 3], [], 2000)]
-    image = {"numa_nodes": 2, "numa_cpus": [[0], [1, 2, 3]], "numa_mem": [48, 2000]}
-    assert shapes(topology(image)) == [([0], [], 48), ([1, 2, 3], [], 2000)]
+UNEVEN = [([0], [], 48), ([1, 2, 3], [], 2000)]
+PINNED = [([], [0, 1, 2, 3], 2048)]
 
 
-def test_mixed_cells_are_pinned_by_a_mask():
-    assert shapes(topology(cpu_policy="mixed", cpu_dedicated_mask="^0-1")) == [
-        ([0, 1], [2, 3], 2048)
-    ]
-    found = topology(
-        cpu_policy="mixed", cpu_realtime="yes", cpu_realtime_mask="2-3", numa_nodes="2"
-    )
-    assert shapes(found) == [([0, 1], [], 1024), ([], [2, 3], 1024)]
+@pytest.mark.parametrize(
+    ("image", "extra_specs", "cells"),
+    [
+        (
+            {},
+            "numa_nodes=2 numa_cpus.0=0 numa_mem.0=48 numa_cpus.1=1-3 numa_mem.1=2000",
+            UNEVEN,
+        ),
+        ({"numa_nodes": 2, "numa_cpus": [[0], [1, 2, 3]], "numa_mem": [48, 2000]}, "", UNEVEN),
+        ({}, "cpu_policy=mixed cpu_dedicated_mask=^0-1", [([0, 1], [2, 3], 2048)]),
+        (
+            {},
+            "cpu_policy=mixed cpu_realtime=yes cpu_realtime_mask=2-3 numa_nodes=2",
+            [([0, 1], [], 1024), ([], [2, 3], 1024)],
+        ),
+        # The mask of dedicated vCPUs goes before that of real time, the image's before the flavor's
+        (
+            {},
+            "cpu_policy=mixed cpu_dedicated_mask=0 cpu_realtime=yes cpu_realtime_mask=1-3",
+            [([1, 2, 3], [0], 2048)],
+        ),
+        (
+            {"cpu_realtime_mask": "0-1"},
+            "cpu_policy=mixed cpu_realtime=yes cpu_realtime_mask=3",
+            [([2, 3], [0, 1], 2048)],
+        ),
+        # Real time leaves the emulator a CPU
+        ({}, "cpu_policy=dedicated cpu_realtime=yes cpu_realtime_mask=^0", PINNED),
+        ({}, "cpu_policy=dedicated cpu_realtime=yes emulator_threads_policy=share", PINNED),
+    ],
+)
+def test_vcpus_and_memory_of_cells(image, extra_specs, cells):
+    found = topology(image, **read(extra_specs)).cells
+    assert [(sorted(each.cpuset), sorted(each.pcpuset), each.memory) for each in found] == cells
 
 
 @pytest.mark.parametrize(
     ("flavor", "image", "policy"),
     [
         ("dedicated", "shared", "dedicated"),
-        (None, "dedicated", "dedicated"),
+        ("", "dedicated", "dedicated"),
         ("dedicated", None, "dedicated"),
     ],
 )
 def test_the_flavors_cpu_policy_wins(flavor, image, policy):
-    reported = {"cpu_policy": flavor} if flavor else {}
-    found = topology({"cpu_policy": image} if image else {}, numa_nodes="1", **reported)
+    found = topology({"cpu_policy": image}, numa_nodes="1", cpu_policy=flavor)
     assert found.cells[0].cpu_policy == policy
 
 
@@ -299,32 +317,9 @@ def test_the_image_may_agree_and_decides_what_the_flavor_leaves_open(is_in_flavo
     assert found.cells[0].cpu_thread_policy == "require"
 
 
-def test_a_mask_of_dedicated_vcpus_goes_before_that_of_real_time():
-    masks = {"cpu_dedicated_mask": "0", "cpu_realtime": "yes", "cpu_realtime_mask": "1-3"}
-    assert shapes(topology(cpu_policy="mixed", **masks)) == [([1, 2, 3], [0], 2048)]
-
-
-@pytest.mark.parametrize(
-    "more", [{"cpu_realtime_mask": "^0"}, {"emulator_threads_policy": "share"}]
-)
-def test_real_time_leaves_the_emulator_a_cpu(more):
-    found = topology(cpu_policy="dedicated", cpu_realtime="yes", **more)
-    assert shapes(found) == [([], [0, 1, 2, 3], 2048)]
-
-
 def test_locked_memory_has_a_page_size():
     found = topology({"locked_memory": True}, locked_memory="yes", mem_page_size="small")
     assert found.cells[0].pagesize == -1
-
-
-def test_the_images_mask_of_real_time_goes_before_the_flavors():
-    found = topology(
-        {"cpu_realtime_mask": "0-1"},
-        cpu_policy="mixed",
-        cpu_realtime="yes",
-        cpu_realtime_mask="3",
-    )
-    assert shapes(found) == [([2, 3], [0, 1], 2048)]
 
 
 def test_huge_numbers_are_refused_quickly():

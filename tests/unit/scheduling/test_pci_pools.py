@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.topology import count_devices, devices_taken
+from scheduler_worker.model.topology import devices_taken
 from scheduler_worker.scheduling.pci.pools import devices_for, is_true, pci_requests, providers_of
 from tests.support.hosts import request_spec
 from tests.support.topologies import devices, host, host_cell, pool, pools
@@ -252,15 +252,6 @@ def test_invalid_requests_are_refused(asked, place):
 
 
 # Taking and giving back
-
-
-def test_devices_are_taken_and_given_back():
-    some = pools(pool(2, 0, address="a"), pool(1, 1, address="b"))
-    found = devices_for([devices(3)], some)
-    left = devices_taken(some, found)  # type: ignore[arg-type]
-    assert count_devices(left) == 0
-    assert devices_for([devices(1)], left) is None
-    assert devices_taken(left, found, -1) == some  # type: ignore[arg-type]
 
 
 def test_devices_that_a_host_no_longer_reports_are_ignored():

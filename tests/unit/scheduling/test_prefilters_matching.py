@@ -12,13 +12,12 @@ from scheduler_worker.scheduling.prefilters.needs import Group, Supply
 VF = "SRIOV_NET_VF"
 
 
-def device(uuid: str, parent: str | None = None, traits: str = "", used: int = 0, **classes: int):
+def device(uuid: str, parent: str | None = None, traits: str = "", **classes: int):
     return ResourceProvider(
         uuid=uuid,
         parent_provider_uuid=parent,
         traits=tuple(traits.split()),
         inventories={name: Inventory(total=total) for name, total in classes.items()},
-        usages=dict.fromkeys(classes, used),
     )
 
 
@@ -67,12 +66,6 @@ def test_units_and_steps_hold_for_one_request():
     assert inventory.capacity == 12
     allowed = [amount for amount in range(1, 13) if inventory.allows(amount)]
     assert allowed == [2, 4, 6, 8]
-
-
-def test_used_resources_cannot_be_taken():
-    half = tree(device("p", VGPU=4, used=2))
-    assert served(half, demand("g", VGPU=2)) == {"g": "p"}
-    assert isinstance(served(half, demand("g", VGPU=3)), str)
 
 
 def test_many_equal_providers_are_decided_quickly():

@@ -13,7 +13,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import ResourceProvider, read_providers
 from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import made
+from tests.support.units import decided, explained, made, pipeline_of
 
 
 def passed(unit, hosts: HostTable, **asked) -> str:
@@ -59,14 +59,27 @@ def test_a_disabled_host_is_explained_in_words():
     ]
 
 
+def test_forcing_does_not_bypass_a_disabled_host():
+    hosts = host_table([host_record(host="a", service={"disabled": True})])
+    with pytest.raises(NoValidHost):
+        decided(pipeline_of(), hosts, request_spec(force_hosts=["a"]))
+
+
+def test_request_filters_are_named_where_they_reject():
+    hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b")])
+    diagnosis = explained(pipeline_of(), hosts, request_spec(extra_specs={"trait:X": "required"}))
+    assert [step.name for step in diagnosis.filters] == ["RequestFilters"]
+    [reason] = [each.reason for each in diagnosis.verdicts if each.host == "b"]
+    assert reason == "lacks trait X"
+    assert not explained(pipeline_of(), hosts, request_spec()).filters
+
+
 def test_traits_are_required_and_forbidden():
     hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b", traits=["Y"])])
     unit = RequestFilters()
     assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "a"
     assert passed(unit, hosts, extra_specs={"trait:X": "forbidden"}) == "b"
     assert passed(unit, hosts, request_level_params={"root_required": ["X", "Y"]}) == ""
-    spec = request_spec(extra_specs={"trait:X": "required"})
-    assert unit.reason(hosts.state(1), spec) == "lacks trait X"
 
 
 def test_a_report_changes_what_passes():

@@ -1,4 +1,4 @@
-"""Reserved NUMA cells and PCI devices: taken one by one, reported, kept, and given back."""
+"""Reserved cells, devices and providers: taken one by one, reported, kept, and given back."""
 
 import msgspec
 import pytest
@@ -47,6 +47,9 @@ def host_of_two_cells(**fields) -> HostRecord:
     reported = {
         "numa_topology": {"cells": [cell(0), cell(1)]},
         "pci_device_pools": [pool(0, 2, "p"), pool(1, 1, "q")],
+        "resource_providers": [
+            {"uuid": f"gpu{number}", "inventories": {"VGPU": {"total": 1}}} for number in range(3)
+        ],
     }
     return host_record(vcpus=8, memory_mb=16384, **reported | fields)
 
@@ -62,13 +65,16 @@ SPEC = request_spec(
             {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}
         ]
     },
-    requested_resources=[{"requester_id": "x-0"}],
+    requested_resources=[
+        {"requester_id": "x-0"},
+        {"requester_id": "gpu", "resources": {"VGPU": 1}},
+    ],
 )
 
 
 @pytest.fixture
 def hosts() -> HostTable:
-    """One host with three devices in two cells, and one that reports neither."""
+    """One host with three devices in two cells and three GPUs, and one that reports none."""
     return host_table([REPORT, host_record(host="plain")])
 
 
@@ -78,16 +84,17 @@ def decide(hosts: HostTable, *uuids: str) -> Decision:
 
 def inside(hosts: HostTable) -> tuple:
     host = hosts.state(0)
-    return host.numa_topology, host.pci_pools, host.free_pci_devices
+    return host.numa_topology, host.pci_pools, host.free_pci_devices, host.provider_tree
 
 
-def test_no_cpu_and_no_device_goes_to_two_instances_of_a_request(hosts):
+def test_no_cpu_device_or_provider_goes_to_two_instances_of_a_request(hosts):
     decision = decide(hosts, "a", "b", "c")
     taken = [claim.resources for claim in decision.claims]
     pinned = [cpu for each in taken for used in each.numa for cpu in used.pinned]
     assert len(pinned) == len(set(pinned)) == 6
     chosen = [each[0].allocation for each in decision.selections]
     assert sorted(each.mappings["x-0"] for each in chosen) == [["p"], ["p"], ["q"]]
+    assert sorted(each.mappings["gpu"] for each in chosen) == [["gpu0"], ["gpu1"], ["gpu2"]]
     assert hosts.state(0).free_pci_devices == 0
     with pytest.raises(NoValidHost):
         decide(hosts, "d")
@@ -108,10 +115,10 @@ def test_a_reservation_round_trips_through_the_store(hosts):
 
 
 def test_a_report_keeps_what_is_reserved(hosts):
-    decide(hosts, "a", "b", "c")
+    decide(hosts, "a")
+    reserved = inside(hosts)
     hosts.put(REPORT, 7)
-    with pytest.raises(NoValidHost):
-        decide(hosts, "d")
+    assert inside(hosts) == reserved
 
 
 def test_what_is_given_back_is_as_it_was(hosts):
