@@ -136,7 +136,14 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
 @operation("GET", "/decisions/{id}", command="decision show")
 def get_decision(call: Call, target: OneDecision) -> DecisionView:
     """Show a decision: why in one sentence, its request, filters, ranking and waits."""
-    decision = _find(_kept(call), target.id)
+    from scheduler_worker.service.decisions.kept import DecisionQuery
+
+    kept = _kept(call)
+    if "@" in target.id:
+        decision = kept.get(_id(target.id, "id"))
+    else:
+        newest = kept.page(DecisionQuery(instance=target.id), 1).decisions
+        decision = kept.get(newest[0].id) if newest else None
     if decision is None or decision.details is None:
         raise NotFound("recorded decision", target.id)
     details = decision.details
@@ -187,15 +194,6 @@ def _query(query: DecisionsQuery) -> DecisionQuery:
         until_s=seconds_of(query.until),
         before=None if query.marker is None else _id(query.marker, "marker"),
     )
-
-
-def _find(kept: KeptDecisions, name: str) -> KeptDecision | None:
-    from scheduler_worker.service.decisions.kept import DecisionQuery
-
-    if "@" in name:
-        return kept.get(_id(name, "id"))
-    newest = kept.page(DecisionQuery(instance=name), 1).decisions
-    return kept.get(newest[0].id) if newest else None
 
 
 def _id(text: str, field: str) -> DecisionId:

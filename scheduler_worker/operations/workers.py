@@ -181,36 +181,6 @@ def get_worker(call: Call, target: NamedWorker) -> WorkerStatus:
 
     It answers however busy it is, and while it is drained.
     """
-    return _status(call, target)
-
-
-@operation("POST", None, home="worker", right=Right.DRAIN)
-def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
-    """Have a worker take no more requests off the topic's queue; it finishes what it has."""
-    _check_named(call, target)
-    call.worker.drain()
-    return _status(call, target)
-
-
-@operation(
-    "POST", None, home="worker", right=Right.DRAIN, command="worker resume", done="{}: {.state}"
-)
-def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
-    """Have a drained worker take requests again."""
-    _check_named(call, target)
-    call.worker.resume()
-    return _status(call, target)
-
-
-def _check_named(call: Call, target: NamedWorker) -> None:
-    facts = call.worker.facts
-    if target.worker != facts.name:
-        raise RequestError(
-            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
-        )
-
-
-def _status(call: Call, target: NamedWorker) -> WorkerStatus:
     _check_named(call, target)
     from scheduler_worker.service.health.rules import state_of
 
@@ -221,6 +191,32 @@ def _status(call: Call, target: NamedWorker) -> WorkerStatus:
         **{**status, "holds": msgspec.convert(status["holds"], Holds)},
         state=state_of(facts, status["missing"], in_hand),
     )
+
+
+@operation("POST", None, home="worker", right=Right.DRAIN)
+def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
+    """Have a worker take no more requests off the topic's queue; it finishes what it has."""
+    _check_named(call, target)
+    call.worker.drain()
+    return get_worker.serve(call, target)
+
+
+@operation(
+    "POST", None, home="worker", right=Right.DRAIN, command="worker resume", done="{}: {.state}"
+)
+def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
+    """Have a drained worker take requests again."""
+    _check_named(call, target)
+    call.worker.resume()
+    return get_worker.serve(call, target)
+
+
+def _check_named(call: Call, target: NamedWorker) -> None:
+    facts = call.worker.facts
+    if target.worker != facts.name:
+        raise RequestError(
+            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
+        )
 
 
 @operation("GET", "/health", home="store")
@@ -263,17 +259,16 @@ def get_health(call: Call, _: Nothing) -> HealthView:
 
 
 def _worker(worker: Reported) -> WorkerView:
+    load, report = None, worker.report
+    if report is not None:
+        same = {name: getattr(report, name) for name in WorkerLoad.__struct_fields__}
+        load = LoadReport(**same, requests=_requests([report]))
     return WorkerView(
         **structs.asdict(worker.facts),
         state=worker.state,
-        age_s=None if worker.report is None else round(worker.age_s, 1),
-        report=None if worker.report is None else _report(worker.report),
+        age_s=None if report is None else round(worker.age_s, 1),
+        report=load,
     )
-
-
-def _report(report: WorkerReport) -> LoadReport:
-    same = {name: getattr(report, name) for name in WorkerLoad.__struct_fields__}
-    return LoadReport(**same, requests=_requests([report]))
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:
