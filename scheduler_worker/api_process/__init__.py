@@ -8,6 +8,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
@@ -23,7 +24,6 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -41,8 +41,7 @@ class _Compiled:
         self, settings: Settings, trust: Trust | None, sandboxes: Sandboxes | None
     ) -> None:
         """Raises as :func:`.factories.compile_pipelines` does."""
-        self._options = settings.options
-        self._trust = trust
+        self._compile = partial(factories.compile_pipelines, settings.options, trust, sandboxes)
         self._sandboxes = sandboxes
         self.pipelines = self._compile()
 
@@ -50,9 +49,6 @@ class _Compiled:
         """Compile again if files of external units have changed."""
         if self._sandboxes is not None and self._sandboxes.has_changed():
             self.pipelines = self._compile()
-
-    def _compile(self) -> Pipelines:
-        return factories.compile_pipelines(self._options, self._trust, self._sandboxes)
 
 
 def _keystone(conf: Configuration, settings: ApiSettings) -> "KeystoneTokens | None":

@@ -26,7 +26,6 @@ from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
-from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.reread import RereadFile
@@ -120,7 +119,11 @@ class ApiProcess:
         )
         self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
-        self.monitor = None if worker else self._monitor_of(settings.monitoring)
+        self.monitor = (
+            None
+            if worker
+            else ApiMonitor(self._needed, failure=self.failure, settings=settings.monitoring)
+        )
         self.services = services._replace(
             clusters=self._clusters,
             store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
@@ -139,7 +142,9 @@ class ApiProcess:
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
             Hook(stop=store.close),
-            Hook(stop=close) if worker is None else Hook(worker.start, self._stop_worker),
+            Hook(stop=close)
+            if worker is None
+            else Hook(worker.start, lambda: worker.stop(self._stop_timeout_s)),
             trust,
             Hook(self._register_units),
             watch(self._units_changed, self._register_units),
@@ -153,9 +158,6 @@ class ApiProcess:
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )
-
-    def _monitor_of(self, settings: MonitoringSettings) -> ApiMonitor:
-        return ApiMonitor(self._needed, failure=self.failure, settings=settings)
 
     def _store_problem(self) -> str | None:
         try:
@@ -197,10 +199,6 @@ class ApiProcess:
         if timeout_s is not None:
             self._stop_timeout_s = timeout_s
         self.components.stop()
-
-    def _stop_worker(self) -> None:
-        if self.worker is not None:
-            self.worker.stop(self._stop_timeout_s)
 
     def failure(self) -> str | None:
         """Why the process cannot go on and must exit; None if it can."""
