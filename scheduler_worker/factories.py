@@ -578,7 +578,8 @@ def build_feed(
     services = ServiceCheck(
         open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
     )
-    refresher = Looker(feeder, providers, fleet.store, clock, observer)
+    look = providers.look if providers else None
+    refresher = Looker(feeder, look, fleet.store, clock, observer)
     barrier = RefreshBarrier(
         feeder,
         fleet.store,

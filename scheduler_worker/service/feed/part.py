@@ -74,10 +74,6 @@ class FeedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the outline of the source cannot be read now."""
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(FeedState).decode
-
-
 class FeedRecords(Replica):
     """What the workers share of the feed: one record under the key ``n:feed``."""
 
@@ -87,18 +83,18 @@ class FeedRecords(Replica):
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         if key == _KEY:
-            self.state = None if value is None else _decode(value)
+            self.state = None if value is None else msgspec.json.decode(value, type=FeedState)
 
     def write(self, store: Store, state: FeedState) -> bool:
         """Compare-and-set the record; False if another worker wrote it first.
 
         Called with the lock held. Raises StateUnavailable.
         """
-        transaction = Transaction([Put(_KEY, _encode(state))], [Guard(_KEY, self.version(_KEY))])
-        written = store.write(SCOPE, [transaction])
-        if written.applied[0]:
+        put, guard = Put(_KEY, msgspec.json.encode(state)), Guard(_KEY, self.version(_KEY))
+        [is_first] = store.write(SCOPE, [Transaction([put], [guard])]).applied
+        if is_first:
             self.refresh(store)
-        return written.applied[0]
+        return is_first
 
 
 LOG = logging.getLogger(__name__)

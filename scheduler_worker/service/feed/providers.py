@@ -141,8 +141,14 @@ class ProviderFeed(Periodic):
         RequestError.
         """
         with self._running:
-            if self._is_leader() and self.is_begun:
-                self._look(queries)
+            if not (self._is_leader() and self.is_begun):
+                return
+            hosts = self._hosts()
+            self._watch(hosts, self._clock.monotonic_s())
+            roots = {root: None for root in self._due_s if root in hosts}
+            for query in queries:
+                roots |= {root: None for root in self._unsuited(query) if root in hosts}
+            self._read(roots, demanded=True)
 
     def run_due(self) -> float:
         """Read what is due; returns the seconds until the next call. Raises nothing."""
@@ -216,9 +222,7 @@ class ProviderFeed(Periodic):
             root
             for root, record in hosts.items()
             if books.tree_of(root)
-            and not books.is_current(
-                root, [resource_provider.uuid for resource_provider in record.resource_providers]
-            )
+            and not books.is_current(root, [known.uuid for known in record.resource_providers])
         ]
         self._rough = {root: None for root in outdated if books.is_rough(root)}
         self._changed |= {root: None for root in outdated if root not in self._rough}
@@ -283,14 +287,6 @@ class ProviderFeed(Periodic):
         except BackendError:
             self._refused.extend(refused)
             raise
-
-    def _look(self, queries: Iterable[str]) -> None:
-        hosts = self._hosts()
-        self._watch(hosts, self._clock.monotonic_s())
-        roots = {root: None for root in self._due_s if root in hosts}
-        for query in queries:
-            roots |= {root: None for root in self._unsuited(query) if root in hosts}
-        self._read(roots, demanded=True)
 
     def _unsuited(self, query: str) -> Iterator[str]:
         """The roots of the trees that Placement finds, and that would not do as they are known."""

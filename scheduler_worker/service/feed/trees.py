@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.host_records import COMPUTE, HostRecord, HostReport
+from scheduler_worker.model.host_records import COMPUTE, HostReport
 from scheduler_worker.model.providers import (
     SHARES,
     Listed,
@@ -72,7 +72,14 @@ class HostTrees:
         for record in self._fleet.records_of(trees):
             known, tree = record.resource_providers, trees[record.uuid]
             if known != tree and (demanded or not is_same_but_for_times(known, tree)):
-                reports.append(_report(record, tree))
+                report = HostReport(
+                    host=record.host,
+                    uuid=record.uuid,
+                    # Of a host that is alive by its own reports this is no heartbeat.
+                    source=COMPUTE if record.service.get("watched") else "placement",
+                    resource_providers=list(tree),
+                )
+                reports.append(report)
         if reports:
             self._update_hosts(reports)
         return trees
@@ -81,16 +88,6 @@ class HostTrees:
 def now_s(fleet: Fleet) -> float:
     """The store's clock a moment ago: of several stores the slowest."""
     return min((cluster.table.now_s for cluster in fleet.clusters()), default=0.0)
-
-
-def _report(record: HostRecord, tree: Tree) -> HostReport:
-    return HostReport(
-        host=record.host,
-        uuid=record.uuid,
-        # Of a host that is alive by its own reports this is no heartbeat.
-        source=COMPUTE if record.service.get("watched") else "placement",
-        resource_providers=list(tree),
-    )
 
 
 _MOST_LISTED = 300

@@ -59,14 +59,6 @@ _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
 
 
-class DefaultRatios(msgspec.Struct, frozen=True):
-    """Allocation ratios of hosts that report none (or 0.0)."""
-
-    cpu: float
-    ram: float
-    disk: float
-
-
 _REPORTS_BEFORE_DOWN = 2.5
 """How many reports of a host are missing before it counts as down, at least."""
 
@@ -93,13 +85,12 @@ class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
     initial_disk_allocation_ratio: Annotated[float, _initial("disk")] = 1.0
 
     @property
-    def ratios(self) -> DefaultRatios:
-        """The ratios of hosts that report none."""
-        return DefaultRatios(
-            cpu=self.cpu_allocation_ratio or self.initial_cpu_allocation_ratio or 1.0,
-            ram=self.ram_allocation_ratio or self.initial_ram_allocation_ratio or 1.0,
-            disk=self.disk_allocation_ratio or self.initial_disk_allocation_ratio or 1.0,
-        )
+    def ratios(self) -> dict[str, float]:
+        """The ratios of hosts that report none (or 0.0), by their fields."""
+        names = ("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio")
+        return {
+            name: getattr(self, name) or getattr(self, f"initial_{name}") or 1.0 for name in names
+        }
 
 
 class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +131,7 @@ class HostReports:
         self,
         *,
         fleet: Fleet,
-        ratios: DefaultRatios,
+        ratios: Mapping[str, float],
         reservation_ttl_s: float,
         remember_answers_s: float,
         clusters: Sequence[str] = (),
@@ -259,9 +250,9 @@ class HostReports:
         if is_outdated(known, fields):
             return None
         ratios = {
-            f"{kind}_allocation_ratio": getattr(self._ratios, kind)
-            for kind in ("cpu", "ram", "disk")
-            if not fields.get(f"{kind}_allocation_ratio", known is not None)
+            name: ratio
+            for name, ratio in self._ratios.items()
+            if not fields.get(name, known is not None)
         }
         nodename = fields.get("nodename") or (
             known.nodename if known else fields.get("hypervisor_hostname") or report.host

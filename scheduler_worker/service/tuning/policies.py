@@ -190,8 +190,11 @@ class TuningPolicies:
             for name, policy in policies.items()
         }
         self._in_force = {name: policy for name, policy in sorted(loaded.items()) if policy}
-        if read.clusters is not None:
-            self._clusters = self._read_clusters(read.clusters, alarms)
+        if (file := read.clusters) is not None:
+            try:
+                self._clusters = clusters.read(Source(file.place, file.text))
+            except TuningPolicyError as error:
+                alarms.extend(_alarms(error.issues, file.place))
         elif not read.problems:
             self._clusters = Clusters()
         self._programs = {}
@@ -213,13 +216,6 @@ class TuningPolicies:
             alarms.extend(_alarms(issues, file, name))
             return self._in_force.get(name)
         return policy
-
-    def _read_clusters(self, file: TuningPolicyText, alarms: list[Alarm]) -> Clusters:
-        try:
-            return clusters.read(Source(file.place, file.text))
-        except TuningPolicyError as error:
-            alarms.extend(_alarms(error.issues, file.place))
-            return self._clusters
 
 
 def issues_of(name: str, text: str) -> Sequence[Issue]:
