@@ -141,7 +141,6 @@ class ResourceUse(msgspec.Struct, frozen=True):
     reserved: list[int] = []
 
     def add(self, amount: Amount) -> None:
-        """Append one host."""
         self.limit.append(amount.limit)
         self.used.append(amount.used)
         self.reserved.append(amount.reserved)

@@ -104,7 +104,6 @@ class ChangedText(PolicyText, frozen=True, kw_only=True, forbid_unknown_fields=T
     id: Annotated[str, Meta(description="The id of a policy.")]
 
     def document(self, version: int = 1) -> ClusterPolicy:
-        """The policy."""
         return ClusterPolicy(version=version, **structs.asdict(self))
 
 

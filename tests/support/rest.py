@@ -9,7 +9,7 @@ from werkzeug.test import Client, TestResponse
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import User, hashed
-from scheduler_worker.api_process.process import Api
+from scheduler_worker.api_process import Api
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values

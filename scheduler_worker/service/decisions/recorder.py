@@ -229,6 +229,10 @@ def _result(outcome: Outcome) -> Result:
 
 def _details(ended: _Left) -> DecisionDetails:
     request, outcome, decision = ended.request, ended.outcome, ended.decision
+    selections = [
+        tuple([ComputeNode(chosen.service_host, chosen.nodename) for chosen in some])
+        for some in (decision.selections if decision else ())
+    ]
     return DecisionDetails(
         spec=to_keep(request.spec),
         num_alternates=request.num_alternates,
@@ -236,14 +240,7 @@ def _details(ended: _Left) -> DecisionDetails:
         candidates=outcome.candidates,
         rejections=outcome.rejections,
         ranked=decision.ranked if decision else Ranked(),
-        selections=tuple(
-            [
-                tuple(
-                    [ComputeNode(selection.service_host, selection.nodename) for selection in some]
-                )
-                for some in (decision.selections if decision else ())
-            ]
-        ),
+        selections=tuple(selections),
         repeated=outcome.repeated,
         attempts=outcome.attempts,
         token=outcome.token,

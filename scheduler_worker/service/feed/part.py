@@ -223,7 +223,10 @@ class PartFeed:
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings
         if self._services is None or now_s >= self._services_due_s:
-            self._read_services()
+            self._services = self._deps.source.services(self.part.id)
+            self._observe("services", len(self._services.by_host))
+            self._known_hosts.refresh()
+            self._store_services(lambda record: self._service_of(record.host))
             self._services_due_s = now_s + settings.services_interval_s
         listing = None
         if self._tails is None or now_s >= self._listing_due_s:
@@ -235,12 +238,6 @@ class PartFeed:
             self._remove_gone(listing)
 
     # Services
-
-    def _read_services(self) -> None:
-        self._services = self._deps.source.services(self.part.id)
-        self._observe("services", len(self._services.by_host))
-        self._known_hosts.refresh()
-        self._store_services(lambda record: self._service_of(record.host))
 
     def _service_of(self, host: str) -> dict[str, Any]:
         return facts_of(self._services, host, self._deps.settings)

@@ -172,7 +172,6 @@ class ProviderFeed(Periodic):
             self._read_refused()
 
     def stop(self) -> None:
-        """End the thread and the connections."""
         super().stop()
         for reader in (self._reader, self._beside):
             reader.close()
@@ -216,7 +215,6 @@ class ProviderFeed(Periodic):
         self._shown |= self._trees.store(books, books.roots())
 
     def _note_outdated(self, hosts: Mapping[str, HostRecord]) -> None:
-        """Note the trees that are not known as they were listed."""
         books = self._books
         outdated = [
             root

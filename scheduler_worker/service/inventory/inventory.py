@@ -4,7 +4,7 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -102,12 +102,11 @@ class Inventory(HostReports):
         self,
         host: str,
         change: Callable[[Facts], Facts],
-        announced: Iterable[str],
+        announced: Collection[str],
         once: str | None,
         *,
         deleted: str | None = None,
     ) -> None:
-        announced = tuple(announced)
         has_moved = False
 
         def plan(_: str, now_s: float) -> WritePlan | None:

@@ -365,7 +365,9 @@ class HostReports:
         for former in sorted(formers):
             renamed.append((former, kept))
             puts.append(records.gone(records.HOST + former))
-            following, more = self._renamed(replica, former, kept, now_s)
+            following, more = reservations.renamed(
+                replica, former, kept, now_s, self._remember_answers_s
+            )
             puts += following
             guards += more
         keys = {records.HOST + uuid for uuid in (known.uuid, kept, *formers)}
@@ -418,13 +420,8 @@ class HostReports:
         before, after = uuids
         if replica.table.row_of(before) is not None:
             return None
-        puts, guards = self._renamed(replica, before, after, now_s)
+        puts, guards = reservations.renamed(replica, before, after, now_s, self._remember_answers_s)
         return WritePlan(Transaction(puts, guards)) if puts else None
-
-    def _renamed(
-        self, replica: ClusterReplica, before: str, after: str, now_s: float
-    ) -> tuple[list[Put], list[Guard]]:
-        return reservations.renamed(replica, before, after, now_s, self._remember_answers_s)
 
 
 def _use_report(

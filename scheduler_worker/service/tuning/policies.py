@@ -14,6 +14,7 @@ from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningP
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.ports import (
     ABSENT,
+    Guard,
     Put,
     Store,
     Transaction,
@@ -23,7 +24,7 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.service.tuning import clusters
 from scheduler_worker.service.tuning.clusters import Clusters
-from scheduler_worker.service.tuning.records import SCOPE, TuningRecords, policy_guard, put_policy
+from scheduler_worker.service.tuning.records import POLICY, SCOPE, TuningRecords, put_policy
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.issues import Issue, Place
 from scheduler_worker.tuning.program import Program
@@ -169,7 +170,7 @@ class TuningPolicies:
         self._write([put_policy(name, None) for name in versions], versions)
 
     def _write(self, puts: list[Put], versions: Mapping[str, int]) -> None:
-        guards = [policy_guard(name, version) for name, version in versions.items()]
+        guards = [Guard(POLICY + name, version) for name, version in versions.items()]
         is_applied = all(self._store.write(SCOPE, [Transaction(puts, guards)]).applied)
         self.refresh()
         if not is_applied:
