@@ -231,7 +231,7 @@ def users(settings: ApiSettings) -> Callable[[], Users]:
     """The local users; nobody where Keystone alone has users. Raises ConfigError."""
     if settings.auth == "keystone":
         return dict
-    return RereadFile(Path(settings.users_file), users_of, LOG.error).current
+    return RereadFile(Path(settings.users_file), users_of).current
 
 
 def _console(

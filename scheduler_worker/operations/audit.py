@@ -50,14 +50,9 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @operation("GET", "/audit", home="store", right=Right.READ_AUDIT)
 def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
-    criteria = AuditFilter(
-        user=query.user,
-        action=query.action,
-        subject=query.resource,
-        result=query.result,
-        since_s=seconds_of(query.since),
-        until_s=seconds_of(query.until),
-    )
+    times = {"since_s": seconds_of(query.since), "until_s": seconds_of(query.until)}
+    named = structs.asdict(query) | times | {"subject": query.resource}
+    criteria = msgspec.convert(named, AuditFilter)
     log = call.store.administration.audit_log
     entries = log.entries(criteria, after=query.marker, limit=query.limit)
     is_full = len(entries) == query.limit

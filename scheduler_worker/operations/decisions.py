@@ -129,7 +129,8 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
     `decision show` says why.
     """
     page = _kept(call).page(_query(query), query.limit)
-    items = [DecisionOutline(**_outline(decision)) for decision in page.decisions]
+    outlines = list(map(_outline, page.decisions))
+    items = msgspec.convert(outlines, list[DecisionOutline])
     return Page(items, None if page.next is None else str(page.next))
 
 
@@ -147,18 +148,13 @@ def get_decision(call: Call, target: OneDecision) -> DecisionView:
     if decision is None or decision.details is None:
         raise NotFound("recorded decision", target.id)
     details = decision.details
-    same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
-    return DecisionView(
-        **_outline(decision),
-        **{name: getattr(details, name) for name in same},
-        spec=_set_fields(details.spec),
-        filters=list(details.filters),
-        ranked=list(details.ranked.hosts),
-        selections=[
-            [ChosenNode(node.host, node.nodename) for node in nodes] for nodes in details.selections
-        ],
-        waits=DecisionWaits(**structs.asdict(details.waits)),
-    )
+    own = {
+        "spec": _set_fields(details.spec),
+        "filters": list(details.filters),
+        "ranked": list(details.ranked.hosts),
+    }
+    plain = structs.asdict(details) | _outline(decision) | own
+    return msgspec.convert(plain, DecisionView, from_attributes=True)
 
 
 @operation("GET", None)
@@ -204,14 +200,8 @@ def _id(text: str, field: str) -> DecisionId:
 
 
 def _outline(decision: KeptDecision) -> dict[str, Any]:
-    outline = decision.outline
-    return {
-        **{name: getattr(outline, name) for name in DecisionFacts.__struct_fields__},
-        "id": str(decision.id),
-        "decided_at": when(outline.decided_at_s),
-        "instances": list(outline.instances),
-        "hosts": list(outline.hosts),
-    }
+    own = {"id": str(decision.id), "decided_at": when(decision.outline.decided_at_s)}
+    return structs.asdict(decision.outline) | own
 
 
 def _set_fields(value: Any) -> Any:

@@ -135,15 +135,13 @@ def _asked(call: Call, asked: SimulationRequest, added: "Sequence[HostReport]") 
     until_s = now_s if asked.until is None else asked.until.timestamp()
     if since_s >= until_s:
         raise RequestError("since", "it is not before until")
-    return Asked(
-        since_s=since_s,
-        until_s=until_s,
-        cluster=asked.cluster,
-        project=asked.project,
-        policy=None if asked.policy is None else asked.policy.name,
-        drained=tuple(asked.drained),
-        added=tuple(report.host for report in added),
-    )
+    own = {
+        "since_s": since_s,
+        "until_s": until_s,
+        "policy": None if asked.policy is None else asked.policy.name,
+        "added": [report.host for report in added],
+    }
+    return msgspec.convert(structs.asdict(asked) | own, Asked)
 
 
 def _outline(

@@ -186,11 +186,8 @@ def get_worker(call: Call, target: NamedWorker) -> WorkerStatus:
 
     facts, status = call.worker.facts, call.worker.status()
     in_hand = status["bus"]["running"] + status["bus"]["waiting"]
-    return WorkerStatus(
-        **structs.asdict(facts),
-        **{**status, "holds": msgspec.convert(status["holds"], Holds)},
-        state=state_of(facts, status["missing"], in_hand),
-    )
+    state = state_of(facts, status["missing"], in_hand)
+    return msgspec.convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
 
 
 @operation("POST", None, home="worker", right=Right.DRAIN)
@@ -261,8 +258,8 @@ def get_health(call: Call, _: Nothing) -> HealthView:
 def _worker(worker: Reported) -> WorkerView:
     load, report = None, worker.report
     if report is not None:
-        same = {name: getattr(report, name) for name in WorkerLoad.__struct_fields__}
-        load = LoadReport(**same, requests=_requests([report]))
+        requests = {"requests": _requests([report])}
+        load = msgspec.convert(structs.asdict(report) | requests, LoadReport)
     return WorkerView(
         **structs.asdict(worker.facts),
         state=worker.state,

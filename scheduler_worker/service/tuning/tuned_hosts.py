@@ -68,12 +68,11 @@ class TunedHosts:
             where=lambda replica, uuid: is_wanted(record_of(replica, uuid)),
         )
         # Only here, where the locks of the clusters are no longer held.
-        states = ((record, known[record.cluster].get(record.uuid)) for record in records)
         leaders = self._policies.records.leaders
         hosts = [
             TunedHost(record, state, leaders.get(record.cluster))
-            for record, state in states
-            if state
+            for record in records
+            if (state := known[record.cluster].get(record.uuid))
         ]
         return hosts, following
 
