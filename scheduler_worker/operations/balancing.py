@@ -1,7 +1,4 @@
-"""Balancing of clusters: what it does, and the mode that is set for each cluster.
-
-All is read from and written to the shared state: the workers that run the rounds need not be asked.
-"""
+"""Balancing of clusters, by the shared state: what it does, and the mode set for each cluster."""
 
 from __future__ import annotations
 

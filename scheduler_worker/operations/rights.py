@@ -66,9 +66,7 @@ class Rights:
         held = list(_held(caller))
         if not clusters:
             return any(self._permits(role, action, role.get("cluster")) for role in held)
-        return all(
-            any(self._permits(role, action, cluster) for role in held) for cluster in clusters
-        )
+        return all(any(self._permits(role, action, name) for role in held) for name in clusters)
 
     def _permits(self, credentials: Mapping[str, Any], action: Right, cluster: str | None) -> bool:
         target = {} if cluster is None else {"cluster": cluster}

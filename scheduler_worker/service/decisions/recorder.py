@@ -133,10 +133,8 @@ class Recorder(Periodic):
     def stop(self) -> None:
         """End the thread; what waits is written if that is possible now."""
         super().stop()
-        if waiting := self.waiting:
-            LOG.warning(
-                "Records of decisions that could not be written before the end: %d", waiting
-            )
+        if left := self.waiting:
+            LOG.warning("Records of decisions that could not be written before the end: %d", left)
         self._log.close()
 
     def _write_all(self) -> None:

@@ -329,9 +329,7 @@ class PartFeed:
             fed = self._fed()
             for reading in readings:
                 self._complain(reading.host, reading.problems)
-            reports = [
-                self._prepared(report, fed) for reading in readings for report in reading.reports
-            ]
+            reports = [self._prepared(report, fed) for each in readings for report in each.reports]
             self._store(self._deps.inventory.news(reports))
             self._pending.difference_update(chunk)
             self._note(left=len(self._pending))

@@ -130,7 +130,5 @@ class ServiceCheck:
             error,
         )
 
-    def _differing(
-        self, services: ServiceStates, records: Iterable[HostRecord]
-    ) -> list[HostReport]:
-        return differing(records, lambda record: facts_of(services, record.host, self._settings))
+    def _differing(self, services: ServiceStates, hosts: Iterable[HostRecord]) -> list[HostReport]:
+        return differing(hosts, lambda record: facts_of(services, record.host, self._settings))

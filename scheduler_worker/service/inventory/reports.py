@@ -390,9 +390,7 @@ class HostReports:
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
         if listed is not None:
-            instances = remembering(
-                {str(instance["uuid"]): instance for instance in listed}, instances
-            )
+            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
         reserved = reservations.on_host(replica, record.uuid)
         ended: list[Reservation] = []
         if reserved:
@@ -405,9 +403,7 @@ class HostReports:
             puts += reservations.changed(reserved, remaining)
             guards += reservations.guards(replica, reserved)
         if ended or listed is not None:
-            facts = {
-                reservation.instance_uuid: _facts(reservation, instances) for reservation in ended
-            }
+            facts = {each.instance_uuid: _facts(each, instances) for each in ended}
             puts.append(records.put_instances(record.host, {**instances, **facts}))
         if ended and listed is None:  # the put has the list as it was read: lose no announcement
             key = records.INSTANCES + record.host

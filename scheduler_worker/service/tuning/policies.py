@@ -233,10 +233,8 @@ def _check_name(name: str) -> None:
         raise RequestError("name", "must be 1 to 64 letters, digits, or one of _.-")
 
 
-def _alarms(
-    issues: Sequence[Issue], file: str | None, policy: str | None = None
-) -> Iterator[Alarm]:
+def _alarms(issues: Sequence[Issue], file: str | None, name: str | None = None) -> Iterator[Alarm]:
     for issue in issues[:_MOST_ISSUES]:
-        yield Alarm(issue.what, file, policy, issue.place)
+        yield Alarm(issue.what, file, name, issue.place)
     if len(issues) > _MOST_ISSUES:
-        yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, policy)
+        yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, name)

@@ -1,7 +1,4 @@
-"""What tuning has set on hosts and on what runs there, for operators: read from the shared state.
-
-Any process can read it, also one in which no tuner runs.
-"""
+"""What tuning has set on hosts and what runs there: from the shared state, in any process."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
