@@ -53,6 +53,7 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
@@ -299,17 +300,18 @@ def build_administration(
     store: PolicyStore, pipelines: Callable[[], Pipelines], in_force: ClusterPolicies, clock: Clock
 ) -> PolicyAdministration:
     """The use cases of administrators on a store; ``pipelines`` are the present ones."""
-    return PolicyAdministration(
+    library = PolicyLibrary(
         store,
         catalogue=lambda: pipelines().catalogue,
         built_in=lambda: [  # ``nova`` and oVirt's, one of which is oVirt's default
             StoredPolicy(document=policy, is_locked=True, is_default=policy.name == DEFAULT_POLICY)
             for policy in (pipelines().nova_policy, *LOCKED_POLICIES)
         ],
-        in_force=in_force,
-        clock=clock,
         compile_on_trial=lambda document: pipelines().compile(document),
-        default_selector=RankSelector.__name__,
+    )
+    selector = RankSelector.__name__
+    return PolicyAdministration(
+        store, library, in_force=in_force, clock=clock, default_selector=selector
     )
 
 
@@ -578,7 +580,8 @@ def build_feed(
     services = ServiceCheck(
         open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
     )
-    refresher = Looker(feeder, providers, fleet.store, clock, observer)
+    look = providers.look if providers else None
+    refresher = Looker(feeder, look, fleet.store, clock, observer)
     barrier = RefreshBarrier(
         feeder,
         fleet.store,

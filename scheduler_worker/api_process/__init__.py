@@ -7,31 +7,259 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from wsgiref.types import WSGIApplication
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
-from scheduler_worker.api.server import tls_of
+from scheduler_worker.api.application import Application, nobody
+from scheduler_worker.api.bind import V1
+from scheduler_worker.api.console import console
+from scheduler_worker.api.console.console import Console, LogIn
+from scheduler_worker.api.console.sessions import ConsoleSessions
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.rates import RateLimits
+from scheduler_worker.api.server import ApiServer, tls_of
+from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api_process.process import ApiProcess, users
+from scheduler_worker.api.users import Users, users_of
+from scheduler_worker.api_process.simulations import Simulations
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.errors import ConfigError
+from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.extras import needing_extra
-from scheduler_worker.operations.rights import Rights
+from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring.health import Dependencies
+from scheduler_worker.observer import Observer
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.reread import RereadFile
+from scheduler_worker.operations.rights import Access, Rights
+from scheduler_worker.operations.services import StoreUseCases, UseCases
+from scheduler_worker.operations.workers import POLICY_STORE, STATE
+from scheduler_worker.policy_store import PolicyStore
+from scheduler_worker.ports import ApiTokens, Clock
+from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.api_tokens import SharedApiTokens
+from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.policies.units import watch
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
 
-__all__ = ["ApiProcess", "build", "build_embedded", "refusals"]
+LOG = logging.getLogger(__name__)
+
+
+class Api:
+    """The application, and who is logged in."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        services: UseCases,
+        *,
+        users: Callable[[], Users],
+        clock: Clock,
+        keystone: "KeystoneTokens | None" = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """The services of a process with a store. Raises ConfigError."""
+        assert services.store is not None  # noqa: S101
+        administration = services.store.administration
+        rights = Rights(settings.policy_file)
+        tokens = SharedApiTokens(services.fleet.store)
+        self.sessions = Sessions(users, tokens, clock, token_ttl_s=settings.token_ttl_s)
+        self.console = _console(settings, self.sessions, tokens, rights, clock)
+        self.v1 = V1(OPERATIONS, services, Access(rights, administration.audit_log))
+        self.application = Application(
+            OvirtApi(administration, rights, services.clusters, clock),
+            self.v1,
+            self.sessions,
+            rates=RateLimits(
+                clock, requests_per_second=settings.requests_per_second, burst=settings.burst
+            ),
+            max_body=settings.max_body,
+            foreign_caller=nobody if keystone is None else keystone.caller,
+            console=self.console,
+            observer=observer,
+        )
+
+
+class ApiProcess:
+    """The use cases of administration behind an HTTP server, and a worker where one is inside."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        services: UseCases,
+        pipelines: Callable[[], Pipelines],
+        store: PolicyStore,
+        state: WatchedState,
+        clock: Clock,
+        close: Callable[[], object],
+        keystone: "KeystoneTokens | None" = None,
+        worker: app.Worker | None = None,
+        trust: Trust | None = None,
+        refresh_units: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``close`` closes the shared state; a worker does so itself, and has its own monitor.
+
+        Binds the port.
+
+        ``trust`` is polled, for explanations, and ``refresh_units`` called to read changed files of
+        external units; a worker inside does both itself.
+        """
+        self._pipelines = pipelines
+        self._refresh_units = refresh_units
+        self._registered: Catalogue | None = None
+        self._fleet = services.fleet
+        self._store = store
+        self.worker = worker
+        self.administration = factories.build_administration(
+            store, pipelines, services.policies, clock
+        )
+        self._simulations = Simulations(settings, services.fleet, services.decisions)
+        self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
+        self.monitor = (
+            None
+            if worker
+            else ApiMonitor(self._needed, failure=self.failure, settings=settings.monitoring)
+        )
+        self.services = services._replace(
+            clusters=self._clusters,
+            store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
+        )
+        self.api = Api(
+            settings.api,
+            self.services,
+            users=users(settings.api),
+            clock=clock,
+            keystone=keystone,
+            observer=self.monitor,
+        )
+        application: WSGIApplication = self.api.application
+        protected = application if keystone is None else keystone.protect(application)
+        server = self._server = ApiServer(settings.api, protected)
+        self._stop_timeout_s = settings.graceful_shutdown_timeout_s
+        self.components = Components(
+            Hook(stop=store.close),
+            Hook(stop=close)
+            if worker is None
+            else Hook(worker.start, lambda: worker.stop(self._stop_timeout_s)),
+            trust,
+            Hook(self._register_units),
+            watch(self._units_changed, self._register_units),
+            Reconciler(
+                self.administration,
+                report=LOG.warning,
+                audit_retention_days=settings.policy_store.audit_retention_days,
+                shared_entries=SharedAudit(services.fleet.store, clock),
+            ),
+            Hook(stop=self._simulations.stop),
+            Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
+            self.monitor,
+        )
+
+    def _store_problem(self) -> str | None:
+        try:
+            self._store.attachment("")  # the cheapest question: no cluster has this name
+        except PolicyStoreUnavailable as error:
+            return str(error)
+        return None
+
+    @property
+    def url(self) -> str:
+        """The entry of the API."""
+        return f"{self._server.url}/ovirt-engine/api"
+
+    @property
+    def console_url(self) -> str:
+        return f"{self._server.url}{console.ROOT}"
+
+    def _clusters(self) -> list[str]:
+        """All clusters, and the one for hosts that name none, which need not have hosts yet."""
+        return sorted({*self.administration.attachments.clusters(), self._fleet.default_cluster})
+
+    def _units_changed(self) -> bool:
+        self._refresh_units()
+        return self._pipelines().catalogue is not self._registered
+
+    def _register_units(self) -> None:
+        catalogue = self._pipelines().catalogue
+        self.administration.register_units()
+        self._registered = catalogue
+
+    def start(self) -> None:
+        """Start to serve. Raises BackendError where the policy store cannot be reached."""
+        if self.components.start():
+            LOG.info("Serving the REST API at %s", self.url)
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Finish the requests in hand within the timeout, and close everything."""
+        if timeout_s is not None:
+            self._stop_timeout_s = timeout_s
+        self.components.stop()
+
+    def failure(self) -> str | None:
+        """Why the process cannot go on and must exit; None if it can."""
+        return self._server.failure() or (self.worker.failure() if self.worker else None)
+
+    @contextlib.contextmanager
+    def running(self) -> "Iterator[ApiProcess]":
+        """Start on entry, stop on exit."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
+
+def users(settings: ApiSettings) -> Callable[[], Users]:
+    """The local users; nobody where Keystone alone has users. Raises ConfigError."""
+    if settings.auth == "keystone":
+        return dict
+    return RereadFile(Path(settings.users_file), users_of).current
+
+
+def _console(
+    settings: ApiSettings, sessions: Sessions, tokens: ApiTokens, rights: Rights, clock: Clock
+) -> Console | None:
+    """None: it is switched off."""
+    if not settings.console:
+        return None
+    ways: dict[str, Sequence[LogIn]] = {
+        "local": ["password"],
+        "keystone": ["keystone"],
+        "both": ["password", "keystone"],
+    }
+    return Console(
+        sessions,
+        ConsoleSessions(
+            sessions,
+            tokens,
+            clock,
+            idle_timeout_s=settings.console_idle_timeout_s,
+            ttl_s=settings.console_session_ttl_s,
+        ),
+        rights,
+        ways[settings.auth],
+    )
+
+
+# How it is built
 
 
 class _Compiled:
@@ -41,8 +269,7 @@ class _Compiled:
         self, settings: Settings, trust: Trust | None, sandboxes: Sandboxes | None
     ) -> None:
         """Raises as :func:`.factories.compile_pipelines` does."""
-        self._options = settings.options
-        self._trust = trust
+        self._compile = partial(factories.compile_pipelines, settings.options, trust, sandboxes)
         self._sandboxes = sandboxes
         self.pipelines = self._compile()
 
@@ -50,9 +277,6 @@ class _Compiled:
         """Compile again if files of external units have changed."""
         if self._sandboxes is not None and self._sandboxes.has_changed():
             self.pipelines = self._compile()
-
-    def _compile(self) -> Pipelines:
-        return factories.compile_pipelines(self._options, self._trust, self._sandboxes)
 
 
 def _keystone(conf: Configuration, settings: ApiSettings) -> "KeystoneTokens | None":

@@ -26,7 +26,7 @@ from scheduler_worker.operations.decisions import (
     StoredDecision,
     list_stored_decisions,
 )
-from scheduler_worker.operations.records import RecordsQuery, list_records
+from scheduler_worker.operations.simulations import RecordsQuery, list_records
 
 if TYPE_CHECKING:
     from scheduler_worker.model.simulations import Change, ChangedDecision, SimulationSummary

@@ -11,10 +11,8 @@ from scheduler_worker.operations import (
     explain,
     hosts,
     policies,
-    records,
     reservations,
     simulations,
-    tuned_hosts,
     tuning,
     units,
     workers,
@@ -31,12 +29,10 @@ _RESOURCES = (
     policies,
     units,
     tuning,
-    tuned_hosts,
     balancing,
     workers,
     simulations,
     audit,
-    records,
 )
 OPERATIONS: tuple[Operation[Any, Any], ...] = tuple(
     var for resource in _RESOURCES for var in vars(resource).values() if isinstance(var, Operation)

@@ -1,10 +1,10 @@
 """The audit: every change that administrators made, and every attempt that was refused."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
@@ -16,9 +16,7 @@ from scheduler_worker.operations.operation import (
     seconds_of,
     when,
 )
-
-if TYPE_CHECKING:
-    from scheduler_worker.policy_store import AuditEntry
+from scheduler_worker.policy_store import AuditEntry, AuditFilter
 
 AuditResult = Literal["done", "refused"]
 
@@ -52,32 +50,16 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @operation("GET", "/audit", home="store", right=Right.READ_AUDIT)
 def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
-    from scheduler_worker.policy_store import AuditFilter
-
-    criteria = AuditFilter(
-        user=query.user,
-        action=query.action,
-        subject=query.resource,
-        result=query.result,
-        since_s=seconds_of(query.since),
-        until_s=seconds_of(query.until),
-    )
+    times = {"since_s": seconds_of(query.since), "until_s": seconds_of(query.until)}
+    named = structs.asdict(query) | times | {"subject": query.resource}
+    criteria = msgspec.convert(named, AuditFilter)
     log = call.store.administration.audit_log
     entries = log.entries(criteria, after=query.marker, limit=query.limit)
     is_full = len(entries) == query.limit
     return Page([_entry(entry) for entry in entries], entries[-1].id if is_full else None)
 
 
-def _entry(entry: "AuditEntry") -> Entry:
-    same = ("id", "user", "origin", "action", "result", "reason")
-    return Entry(
-        **{name: getattr(entry, name) for name in same},
-        at=when(entry.at_s),
-        resource=entry.subject,
-        before=_json(entry.before),
-        after=_json(entry.after),
-    )
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+def _entry(entry: AuditEntry) -> Entry:
+    before, after = (text and msgspec.json.decode(text) for text in (entry.before, entry.after))
+    own = {"at": when(entry.at_s), "resource": entry.subject, "before": before, "after": after}
+    return msgspec.convert(structs.asdict(entry) | own, Entry)

@@ -1,7 +1,4 @@
-"""Balancing of clusters: what it does, and the mode that is set for each cluster.
-
-All is read from and written to the shared state: the workers that run the rounds need not be asked.
-"""
+"""Balancing of clusters, by the shared state: what it does, and the mode set for each cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.errors import NotFound
-from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode, Round
+from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode
 from scheduler_worker.model.host_records import PowerState
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.clusters import InCluster
@@ -185,12 +182,13 @@ def _mode(cluster: str, status: ClusterMode) -> BalancingMode:
 
 def _balancing(call: Call, cluster: str) -> Balancing:
     status = call.services.balancing.status(cluster)
-    power = status.power_under_way
+    power, last = status.power_under_way, status.last_round
+    made = {**structs.asdict(last), "at": moment(last.at_s)} if last else None
     return Balancing(
         **structs.asdict(_mode(cluster, status)),
         balance=status.balance,
         worker=status.worker,
-        last_round=_round(status.last_round) if status.last_round else None,
+        last_round=msgspec.convert(made, BalancingRound | None),
         under_way=[_under_way(asked, MigrationUnderWay) for asked in status.under_way],
         waiting=[WaitingVm(vm=vm, **setback) for vm, setback in _setbacks(status.waiting)],
         power_under_way=None if power is None else _under_way(power, PowerUnderWay),
@@ -198,10 +196,6 @@ def _balancing(call: Call, cluster: str) -> Balancing:
             WaitingHost(host=host, **setback) for host, setback in _setbacks(status.power_waiting)
         ],
     )
-
-
-def _round(last: Round) -> BalancingRound:
-    return msgspec.convert({**structs.asdict(last), "at": moment(last.at_s)}, BalancingRound)
 
 
 def _under_way(asked: AskedAction, form: type[AnyUnderWay]) -> AnyUnderWay:

@@ -53,10 +53,9 @@ class InCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster: Annotated[str, Meta(description="The name of a cluster.")]
 
 
-class DocumentInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DocumentInForce(InCluster, frozen=True, forbid_unknown_fields=True):
     """The document of a policy, and the cluster that is to decide under it."""
 
-    cluster: Annotated[str, Meta(description="The name of a cluster.")]
     policy: Annotated[
         dict[str, Any], Meta(description="The document, with a version above the one in force.")
     ]

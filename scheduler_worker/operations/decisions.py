@@ -129,29 +129,32 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
     `decision show` says why.
     """
     page = _kept(call).page(_query(query), query.limit)
-    items = [DecisionOutline(**_outline(decision)) for decision in page.decisions]
+    outlines = list(map(_outline, page.decisions))
+    items = msgspec.convert(outlines, list[DecisionOutline])
     return Page(items, None if page.next is None else str(page.next))
 
 
 @operation("GET", "/decisions/{id}", command="decision show")
 def get_decision(call: Call, target: OneDecision) -> DecisionView:
     """Show a decision: why in one sentence, its request, filters, ranking and waits."""
-    decision = _find(_kept(call), target.id)
+    from scheduler_worker.service.decisions.kept import DecisionQuery
+
+    kept = _kept(call)
+    if "@" in target.id:
+        decision = kept.get(_id(target.id, "id"))
+    else:
+        newest = kept.page(DecisionQuery(instance=target.id), 1).decisions
+        decision = kept.get(newest[0].id) if newest else None
     if decision is None or decision.details is None:
         raise NotFound("recorded decision", target.id)
     details = decision.details
-    same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
-    return DecisionView(
-        **_outline(decision),
-        **{name: getattr(details, name) for name in same},
-        spec=_set_fields(details.spec),
-        filters=list(details.filters),
-        ranked=list(details.ranked.hosts),
-        selections=[
-            [ChosenNode(node.host, node.nodename) for node in nodes] for nodes in details.selections
-        ],
-        waits=DecisionWaits(**structs.asdict(details.waits)),
-    )
+    own = {
+        "spec": _set_fields(details.spec),
+        "filters": list(details.filters),
+        "ranked": list(details.ranked.hosts),
+    }
+    plain = structs.asdict(details) | _outline(decision) | own
+    return msgspec.convert(plain, DecisionView, from_attributes=True)
 
 
 @operation("GET", None)
@@ -189,15 +192,6 @@ def _query(query: DecisionsQuery) -> DecisionQuery:
     )
 
 
-def _find(kept: KeptDecisions, name: str) -> KeptDecision | None:
-    from scheduler_worker.service.decisions.kept import DecisionQuery
-
-    if "@" in name:
-        return kept.get(_id(name, "id"))
-    newest = kept.page(DecisionQuery(instance=name), 1).decisions
-    return kept.get(newest[0].id) if newest else None
-
-
 def _id(text: str, field: str) -> DecisionId:
     try:
         return DecisionId.parse(text)
@@ -206,14 +200,8 @@ def _id(text: str, field: str) -> DecisionId:
 
 
 def _outline(decision: KeptDecision) -> dict[str, Any]:
-    outline = decision.outline
-    return {
-        **{name: getattr(outline, name) for name in DecisionFacts.__struct_fields__},
-        "id": str(decision.id),
-        "decided_at": when(outline.decided_at_s),
-        "instances": list(outline.instances),
-        "hosts": list(outline.hosts),
-    }
+    own = {"id": str(decision.id), "decided_at": when(decision.outline.decided_at_s)}
+    return structs.asdict(decision.outline) | own
 
 
 def _set_fields(value: Any) -> Any:

@@ -55,12 +55,8 @@ def members(kind: Any) -> Iterator[Any]:
 
 def choices(kind: Any) -> list[str]:
     """The texts that a parameter may have; empty: any."""
-    return [
-        text
-        for member in members(kind)
-        if get_origin(member) is Literal
-        for text in get_args(member)
-    ]
+    literals = (member for member in members(kind) if get_origin(member) is Literal)
+    return [text for literal in literals for text in get_args(literal)]
 
 
 def is_time(kind: Any) -> bool:

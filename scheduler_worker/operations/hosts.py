@@ -21,7 +21,14 @@ from scheduler_worker.model.host_records import (
     reported_use,
     state_of,
 )
-from scheduler_worker.model.topology import NUMACell, PCIDevice, PCIPools, numbers, read_pci_pools
+from scheduler_worker.model.topology import (
+    NUMACell,
+    PCIDevice,
+    PCIPool,
+    PCIPools,
+    numbers,
+    read_pci_pools,
+)
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:
@@ -104,10 +111,15 @@ class HostDetails(Host, frozen=True, kw_only=True):
     record: dict[str, Any]
 
 
-class HostQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which hosts are listed; several conditions must all hold."""
+class HostsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts are listed."""
 
     cluster: Annotated[str | None, Meta(description="Only hosts of this cluster.")] = None
+
+
+class HostQuery(HostsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts are listed; several conditions must all hold."""
+
     name: Annotated[
         str | None, Meta(description="Only hosts whose name or node name fits this shell pattern.")
     ] = None
@@ -129,7 +141,6 @@ class ResourceUse(msgspec.Struct, frozen=True):
     reserved: list[int] = []
 
     def add(self, amount: Amount) -> None:
-        """Append one host."""
         self.limit.append(amount.limit)
         self.used.append(amount.used)
         self.reserved.append(amount.reserved)
@@ -315,12 +326,12 @@ def _details(services: UseCases, replica: ClusterReplica, uuid: str) -> HostDeta
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     record, host = replica.table.records[row], replica.table.state(row)
-    topology = host.numa_topology
+    topology, pools = host.numa_topology, read_pci_pools(record.pci_device_pools)
     return HostDetails(
         **msgspec.structs.asdict(_host(services, replica, uuid)),
         instance_uuids=sorted(replica.table.reported_instances(record.host)),
         numa_cells=[_cell(cell) for cell in topology.cells] if topology else [],
-        devices=_devices(record, host.pci_pools),
+        devices=[_devices(pool, host.pci_pools) for pool in pools],
         record=msgspec.to_builtins(record),
     )
 
@@ -342,19 +353,10 @@ def _cell(cell: NUMACell) -> NumaCell:
     )
 
 
-def _devices(record: HostRecord, free: PCIPools) -> list[Devices]:
-    """The pools as reported, each with what reservations leave of it."""
-    return [
-        Devices(
-            vendor_id=pool.vendor_id,
-            product_id=pool.product_id,
-            numa_node=pool.numa_node,
-            reported=pool.count,
-            free=sum(free_pool.count for free_pool in free if free_pool.is_of(pool)),
-            tags=pool.tags,
-        )
-        for pool in read_pci_pools(record.pci_device_pools)
-    ]
+def _devices(pool: PCIPool, left: PCIPools) -> Devices:
+    """A pool as reported, with what reservations leave of it."""
+    counts = {"reported": pool.count, "free": sum(some.count for some in left if some.is_of(pool))}
+    return msgspec.convert(msgspec.structs.asdict(pool) | counts, Devices)
 
 
 # All of them in columns, for pictures of a whole fleet

@@ -112,7 +112,6 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
 
     @property
     def is_list(self) -> bool:
-        """Whether it answers pages."""
         return typing.get_origin(self.answer) is Page
 
     @property
@@ -122,7 +121,6 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
 
     @property
     def fields(self) -> Sequence[msgspec.structs.FieldInfo]:
-        """The parameters."""
         return msgspec.structs.fields(self.parameters)
 
 

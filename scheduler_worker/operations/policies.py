@@ -104,7 +104,6 @@ class ChangedText(PolicyText, frozen=True, kw_only=True, forbid_unknown_fields=T
     id: Annotated[str, Meta(description="The id of a policy.")]
 
     def document(self, version: int = 1) -> ClusterPolicy:
-        """The policy."""
         return ClusterPolicy(version=version, **structs.asdict(self))
 
 
@@ -191,7 +190,7 @@ def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
 @operation("GET", "/clusters/{name}/policy", home="store")
 def get_attachment(call: Call, target: ClusterName) -> ClusterAttachment:
     """Show the policy that a cluster is attached to."""
-    return _attachment(target.name, _attached(call, target.name))
+    return _attachment(_attached(call, target.name))
 
 
 @operation("PUT", "/clusters/{name}/policy", home="store", right=Right.ATTACH, has_condition=True)
@@ -199,16 +198,16 @@ def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     """Attach a cluster to a policy."""
     call.allow(asked.name)
     now = _attached(call, asked.name)
-    call.check_match(_attachment(asked.name, now))
+    call.check_match(_attachment(now))
     made = call.store.administration.attachments.attach(
         asked.name,
         call.actor,
         policy=asked.policy,
         parameters=asked.parameters,
-        expected_version=now.version if now else NEW,
+        expected_version=now.version,
         is_new=True,  # a listed cluster need not have hosts yet
     )
-    return _attachment(asked.name, made)
+    return _attachment(made)
 
 
 def _checked(call: Call, id: str) -> "tuple[StoredPolicy, Sequence[Attachment]]":
@@ -221,11 +220,12 @@ def _checked(call: Call, id: str) -> "tuple[StoredPolicy, Sequence[Attachment]]"
     return stored, attached
 
 
-def _attached(call: Call, cluster: str) -> Attachment | None:
+def _attached(call: Call, cluster: str) -> Attachment:
     if cluster not in call.services.clusters():
         raise NotFound("cluster", cluster)
     attachments = call.store.administration.attachments.all()
-    return next((attached for attached in attachments if attached.cluster == cluster), None)
+    own = (attached for attached in attachments if attached.cluster == cluster)
+    return next(own, Attachment(cluster=cluster, policy_id=NOVA, version=NEW))
 
 
 def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyView:
@@ -244,25 +244,21 @@ def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyVie
 
 def _change(entry: AuditEntry) -> PolicyEdit:
     document = None if entry.after is None else read_policy(entry.after)
-    text = None
-    if document is not None:
-        fields = PolicyText.__struct_fields__
-        text = PolicyText(**{name: getattr(document, name) for name in fields})
     action: Any = entry.action.removeprefix("policy.")
     return PolicyEdit(
         at=when(entry.at_s),
         user=entry.user,
         action=action,
         version=document.version if document else None,
-        policy=text,
+        policy=msgspec.convert(document, PolicyText | None, from_attributes=True),
     )
 
 
-def _attachment(cluster: str, attachment: Attachment | None) -> ClusterAttachment:
+def _attachment(attachment: Attachment) -> ClusterAttachment:
     return ClusterAttachment(
-        cluster=cluster,
-        policy=attachment.policy_id if attachment else NOVA,
-        parameters=dict(attachment.parameters) if attachment else {},
-        changed_by=attachment.changed_by or None if attachment else None,
-        changed_at=moment(attachment.changed_at_s) if attachment else None,
+        cluster=attachment.cluster,
+        policy=attachment.policy_id,
+        parameters=dict(attachment.parameters),
+        changed_by=attachment.changed_by or None,
+        changed_at=moment(attachment.changed_at_s),
     )

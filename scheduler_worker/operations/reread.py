@@ -1,10 +1,13 @@
 """Files that are read again when they have changed, while the API serves."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from scheduler_worker.errors import ConfigError
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -12,13 +15,10 @@ T = TypeVar("T")
 class RereadFile(Generic[T]):
     """What ``read`` makes of the file now; a file that it refuses changes nothing."""
 
-    def __init__(
-        self, path: Path, read: Callable[[Path], T], report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
         """Raises ConfigError where ``read`` does."""
         self._path = path
         self._read = read
-        self._report = report
         self._seen = self._stamp()
         self._current = read(path)
 
@@ -29,7 +29,7 @@ class RereadFile(Generic[T]):
             try:
                 self._current = self._read(self._path)
             except ConfigError as error:
-                self._report(f"{error}; what was read before stays in force")
+                LOG.error("%s; what was read before stays in force", error)  # noqa: TRY400
         return self._current
 
     def _stamp(self) -> tuple[int, ...]:

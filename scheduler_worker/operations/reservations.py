@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.claims import ForInstance
@@ -135,14 +135,11 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
 
 
 def _view(cluster: str, reservation: Reservation) -> ReservationView:
-    same = {name: getattr(reservation, name) for name in ForInstance.__struct_fields__}
-    amounts = ("vcpus", "memory_mb", "disk_mb")
-    return ReservationView(
-        **same,
-        **{name: getattr(reservation.resources, name) for name in amounts},
-        id=reservation.id,
-        cluster=cluster,
-        state=reservation.state,
-        created_at=moment(reservation.created_at_s),
-        expires_at=moment(reservation.expires_at_s),
-    )
+    same = structs.asdict(reservation) | structs.asdict(reservation.resources)
+    own = {
+        "id": reservation.id,
+        "cluster": cluster,
+        "created_at": moment(reservation.created_at_s),
+        "expires_at": moment(reservation.expires_at_s),
+    }
+    return msgspec.convert(same | own, ReservationView)

@@ -9,7 +9,6 @@ the action is about. Of a Keystone token it sees ``role``, ``user``, and ``user_
 ``system_scope``, ``project_id``, ``project_name`` and ``domain_id``, as far as the token has them.
 """
 
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -25,9 +24,6 @@ from scheduler_worker.wording import listed
 
 if TYPE_CHECKING:
     from oslo_policy import policy
-
-LOG = logging.getLogger(__name__)
-
 
 _EDITOR = "rule:policy_editor"
 _ADMINISTRATOR = "role:administrator and rule:in_scope"
@@ -61,7 +57,7 @@ class Rights:
     def __init__(self, policy_file: str | None = None) -> None:
         """Raises ConfigError where the file cannot be read or has a rule that is no rule."""
         if policy_file:
-            self._enforcer = RereadFile(Path(policy_file), _enforcer, LOG.error).current
+            self._enforcer = RereadFile(Path(policy_file), _enforcer).current
         else:
             self._enforcer = cache(partial(_enforcer, None))
 
@@ -70,9 +66,7 @@ class Rights:
         held = list(_held(caller))
         if not clusters:
             return any(self._permits(role, action, role.get("cluster")) for role in held)
-        return all(
-            any(self._permits(role, action, cluster) for role in held) for cluster in clusters
-        )
+        return all(any(self._permits(role, action, name) for role in held) for name in clusters)
 
     def _permits(self, credentials: Mapping[str, Any], action: Right, cluster: str | None) -> bool:
         target = {} if cluster is None else {"cluster": cluster}

@@ -12,6 +12,7 @@ from scheduler_worker.errors import Invalid, NotFound, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.simulations import (
     Asked,
+    RecordsPage,
     SimulationProgress,
     SimulationRecord,
     SimulationSummary,
@@ -134,15 +135,13 @@ def _asked(call: Call, asked: SimulationRequest, added: "Sequence[HostReport]") 
     until_s = now_s if asked.until is None else asked.until.timestamp()
     if since_s >= until_s:
         raise RequestError("since", "it is not before until")
-    return Asked(
-        since_s=since_s,
-        until_s=until_s,
-        cluster=asked.cluster,
-        project=asked.project,
-        policy=None if asked.policy is None else asked.policy.name,
-        drained=tuple(asked.drained),
-        added=tuple(report.host for report in added),
-    )
+    own = {
+        "since_s": since_s,
+        "until_s": until_s,
+        "policy": None if asked.policy is None else asked.policy.name,
+        "added": [report.host for report in added],
+    }
+    return msgspec.convert(structs.asdict(asked) | own, Asked)
 
 
 def _outline(
@@ -155,3 +154,27 @@ def _outline(
         "until": when(asked.until_s),
     }
     return msgspec.convert(structs.asdict(record) | structs.asdict(asked) | times | more, form)
+
+
+# Records of the shared state, for simulations elsewhere
+
+
+class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which records are read."""
+
+    cluster: Annotated[
+        str | None, Meta(description="Records of this cluster; else records of no cluster.")
+    ] = None
+    marker: Annotated[str | None, Meta(description="The `next` of the page before.")] = None
+    limit: Annotated[int, Meta(ge=1, le=1000, description="Records of a page at most.")] = 1000
+
+
+@operation("GET", None)
+def list_records(call: Call, query: RecordsQuery) -> RecordsPage:
+    """List records of a cluster, or records of no cluster, by their keys."""
+    from scheduler_worker.service.simulation.copies import page_of
+
+    fleet = call.services.fleet
+    if query.cluster is not None:
+        fleet.known_cluster(query.cluster)
+    return page_of(fleet, query.cluster, query.marker, query.limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.policies import ParameterFacts, UnitFacts
@@ -90,13 +90,8 @@ def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:
         can_be_switched=code is not None and code.needs_enabling,
         is_cost=unit.kind is UnitKind.WEIGHT and bool(getattr(code, "lower_is_better", False)),
         parameters=[
-            UnitParameter(
-                name=parameter.name,
-                type=parameter.type,
-                default=_text(parameter),
-                regex=parameter.regex,
-            )
-            for parameter in unit.parameters
+            msgspec.convert(structs.asdict(each) | {"default": _text(each)}, UnitParameter)
+            for each in unit.parameters
         ],
     )
 

@@ -181,7 +181,13 @@ def get_worker(call: Call, target: NamedWorker) -> WorkerStatus:
 
     It answers however busy it is, and while it is drained.
     """
-    return _status(call, target)
+    _check_named(call, target)
+    from scheduler_worker.service.health.rules import state_of
+
+    facts, status = call.worker.facts, call.worker.status()
+    in_hand = status["bus"]["running"] + status["bus"]["waiting"]
+    state = state_of(facts, status["missing"], in_hand)
+    return msgspec.convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
 
 
 @operation("POST", None, home="worker", right=Right.DRAIN)
@@ -189,7 +195,7 @@ def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a worker take no more requests off the topic's queue; it finishes what it has."""
     _check_named(call, target)
     call.worker.drain()
-    return _status(call, target)
+    return get_worker.serve(call, target)
 
 
 @operation(
@@ -199,7 +205,7 @@ def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
     _check_named(call, target)
     call.worker.resume()
-    return _status(call, target)
+    return get_worker.serve(call, target)
 
 
 def _check_named(call: Call, target: NamedWorker) -> None:
@@ -208,19 +214,6 @@ def _check_named(call: Call, target: NamedWorker) -> None:
         raise RequestError(
             "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
         )
-
-
-def _status(call: Call, target: NamedWorker) -> WorkerStatus:
-    _check_named(call, target)
-    from scheduler_worker.service.health.rules import state_of
-
-    facts, status = call.worker.facts, call.worker.status()
-    in_hand = status["bus"]["running"] + status["bus"]["waiting"]
-    return WorkerStatus(
-        **structs.asdict(facts),
-        **{**status, "holds": msgspec.convert(status["holds"], Holds)},
-        state=state_of(facts, status["missing"], in_hand),
-    )
 
 
 @operation("GET", "/health", home="store")
@@ -263,17 +256,16 @@ def get_health(call: Call, _: Nothing) -> HealthView:
 
 
 def _worker(worker: Reported) -> WorkerView:
+    load, report = None, worker.report
+    if report is not None:
+        requests = {"requests": _requests([report])}
+        load = msgspec.convert(structs.asdict(report) | requests, LoadReport)
     return WorkerView(
         **structs.asdict(worker.facts),
         state=worker.state,
-        age_s=None if worker.report is None else round(worker.age_s, 1),
-        report=None if worker.report is None else _report(worker.report),
+        age_s=None if report is None else round(worker.age_s, 1),
+        report=load,
     )
-
-
-def _report(report: WorkerReport) -> LoadReport:
-    same = {name: getattr(report, name) for name in WorkerLoad.__struct_fields__}
-    return LoadReport(**same, requests=_requests([report]))
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:

@@ -14,6 +14,7 @@ from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
 from scheduler_worker.scheduling.plugin import Balance, Filter
 from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
+from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -100,13 +101,14 @@ class Office:
         self.desk.settle_units()
 
     def another(self) -> PolicyAdministration:
-        return PolicyAdministration(
+        library = PolicyLibrary(
             self.store,
             catalogue=lambda: self.catalogue,
             built_in=lambda: self.built_in,
-            in_force=self.in_force,
-            clock=self.world.clock,
             compile_on_trial=self.pipelines.compile,
+        )
+        return PolicyAdministration(
+            self.store, library, in_force=self.in_force, clock=self.world.clock
         )
 
     def unit_id(self, name: str, kind: UnitKind = UnitKind.FILTER) -> str:

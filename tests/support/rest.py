@@ -9,7 +9,7 @@ from werkzeug.test import Client, TestResponse
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import User, hashed
-from scheduler_worker.api_process.process import Api
+from scheduler_worker.api_process import Api
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
@@ -24,6 +24,7 @@ from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.simulation.records import SimulationRecords
 from tests.support.decisions import Records
@@ -154,13 +155,14 @@ class Rest:
         services = self.world.services._replace(
             decisions=self.records.kept if keeps_records else None
         )
-        self.administration = PolicyAdministration(
+        library = PolicyLibrary(
             self.store,
             catalogue=lambda: self.catalogue,
             built_in=lambda: built_in,
-            in_force=services.policies,
-            clock=self.clock,
             compile_on_trial=pipelines.compile,
+        )
+        self.administration = PolicyAdministration(
+            self.store, library, in_force=services.policies, clock=self.clock
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
         self.simulations = FakeRehearsals(self.world)

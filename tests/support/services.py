@@ -30,7 +30,7 @@ from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeighe
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.reports import DefaultRatios
+from scheduler_worker.service.inventory.reports import InventorySettings
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementLimits
@@ -100,7 +100,7 @@ class World:
         self.scheduler = self._scheduler()
         self.inventory = Inventory(
             fleet=self.fleet,
-            ratios=DefaultRatios(1.0, 1.0, 1.0),
+            ratios=InventorySettings(initial_cpu_allocation_ratio=1.0).ratios,
             reservation_ttl_s=self.limits.reservation_ttl_s,
             remember_answers_s=self.limits.remember_answers_s,
             observer=self.observed,

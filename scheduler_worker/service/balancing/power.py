@@ -175,14 +175,12 @@ def why_not_now(replica: ClusterReplica, proposed: PowerAction) -> str | None:
         return "it is in another state meanwhile"
     if proposed.to == "up":
         return None
-    reserved = [
-        reservation for node in nodes for reservation in table.reservations_of_host(node.uuid)
-    ]
+    reserved = [held for node in nodes for held in table.reservations_of_host(node.uuid)]
     running = [vm.id for node in nodes if node.virt for vm in node.virt.vms]
     occupants: Collection[str] = (
         *running,
         *table.reported_instances(host),
-        *(reservation.instance_uuid for reservation in reserved),
+        *(held.instance_uuid for held in reserved),
         *replica.ledger.travellers(host),
     )
     return f"{min(occupants)} is on it, or on its way" if occupants else None

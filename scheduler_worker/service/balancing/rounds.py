@@ -52,13 +52,13 @@ class ClusterRounds:
         Raises ClusterPolicyError, Conflict, StateUnavailable.
         """
         self._power.begin()
-        situation = self._situation()
+        situation = situation_of(self._deps, self._replica)
         if self._replica.ledger.under_way:
             self._settle(situation)
-            situation = self._situation()
+            situation = situation_of(self._deps, self._replica)
         if self._replica.power.under_way is not None:
             self._power.settle()
-            situation = self._situation()
+            situation = situation_of(self._deps, self._replica)
         if situation is None:
             return None
         if situation.mode == "off":
@@ -70,9 +70,6 @@ class ClusterRounds:
         tried = self._consider(situation, plan)
         made = self._round(situation, plan, tried, self._power.consider(situation, plan))
         return self._protected(made, situation, before)
-
-    def _situation(self) -> Situation | None:
-        return situation_of(self._deps, self._replica)
 
     # What is under way
 

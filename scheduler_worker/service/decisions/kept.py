@@ -72,7 +72,10 @@ class KeptDecisions:
 
         Looks at a bounded number of them, so a page may have fewer, or none, and yet continue.
         """
-        newest = self._newest(query)
+        # What was decided over several clusters is kept with what belongs to none.
+        scopes = {query.cluster, GLOBAL} if query.cluster is not None else set(self._scopes())
+        logs = [self._newest_in(scope, query) for scope in sorted(scopes)]
+        newest = heapq.merge(*logs, key=lambda each: each[0], reverse=True)
         decisions: list[KeptDecision] = []
         last: DecisionId | None = None
         for last, logged in islice(newest, MAX_EXAMINED):
@@ -114,15 +117,7 @@ class KeptDecisions:
         return [details_of[decision_id] for decision_id in ids]
 
     def close(self) -> None:
-        """Close the log."""
         self._log.close()
-
-    def _newest(self, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
-        """What may be asked for, of all logs that may have it, the newest first."""
-        # What was decided over several clusters is kept with what belongs to none.
-        scopes = {query.cluster, GLOBAL} if query.cluster is not None else set(self._scopes())
-        logs = [self._newest_in(scope, query) for scope in sorted(scopes)]
-        return heapq.merge(*logs, key=lambda each: each[0], reverse=True)
 
     def _newest_in(self, scope: str, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
         before = _before(scope, query)

@@ -133,10 +133,8 @@ class Recorder(Periodic):
     def stop(self) -> None:
         """End the thread; what waits is written if that is possible now."""
         super().stop()
-        if waiting := self.waiting:
-            LOG.warning(
-                "Records of decisions that could not be written before the end: %d", waiting
-            )
+        if left := self.waiting:
+            LOG.warning("Records of decisions that could not be written before the end: %d", left)
         self._log.close()
 
     def _write_all(self) -> None:
@@ -229,6 +227,10 @@ def _result(outcome: Outcome) -> Result:
 
 def _details(ended: _Left) -> DecisionDetails:
     request, outcome, decision = ended.request, ended.outcome, ended.decision
+    selections = [
+        tuple([ComputeNode(chosen.service_host, chosen.nodename) for chosen in some])
+        for some in (decision.selections if decision else ())
+    ]
     return DecisionDetails(
         spec=to_keep(request.spec),
         num_alternates=request.num_alternates,
@@ -236,14 +238,7 @@ def _details(ended: _Left) -> DecisionDetails:
         candidates=outcome.candidates,
         rejections=outcome.rejections,
         ranked=decision.ranked if decision else Ranked(),
-        selections=tuple(
-            [
-                tuple(
-                    [ComputeNode(selection.service_host, selection.nodename) for selection in some]
-                )
-                for some in (decision.selections if decision else ())
-            ]
-        ),
+        selections=tuple(selections),
         repeated=outcome.repeated,
         attempts=outcome.attempts,
         token=outcome.token,

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Protocol
 
 from msgspec import structs
 
@@ -425,30 +424,21 @@ _STEP_S = 1.0
 """How long one wait for a request may last: so long a stop of the worker waits for it."""
 
 
-class HostLook(Protocol):
-    """Reads the resource providers of hosts."""
-
-    def look(self, queries: Iterable[str]) -> None:
-        """Read hosts that may serve one of these queries of allocation candidates, and report them.
-
-        Raises BackendError, Conflict, RequestError.
-        """
-
-
 class Looker(Periodic):
     """Answers requests for refreshes, one after the other."""
 
     def __init__(
         self,
         feeder: Feeder,
-        providers: HostLook | None,
+        look: Callable[[Iterable[str]], None] | None,
         store: Store,
         clock: Clock,
         observer: Observer | None = None,
     ) -> None:
+        """``look`` is :meth:`.ProviderFeed.look`; None: Placement is not read."""
         super().__init__("look", self.run_due, _STEP_S)
         self._feeder = feeder
-        self._providers = providers
+        self._look = look
         self._store = store
         self._clock = clock
         self._observer = observer or Observer()
@@ -478,19 +468,17 @@ class Looker(Periodic):
         number, queries = begun
         began_s = self._clock.monotonic_s()
         self._feeder.look()
-        self._look_at_placement(queries)
+        if self._look is not None:
+            try:
+                self._look(queries)
+            except (StateUnavailable, Conflict):
+                raise
+            except (BackendError, RequestError) as error:
+                # What is known without it may be enough; nobody is helped by waiting for it.
+                LOG.warning(
+                    "Placement was not looked at for requests that found no host: %s", error
+                )
         if self._feeder.is_leader():  # else another worker begins one anew
             self._records.finish(self._store, number)
             self._observer.time(events.LOOK_TIME, self._clock.monotonic_s() - began_s)
         return True
-
-    def _look_at_placement(self, queries: Iterable[str]) -> None:
-        if self._providers is None:
-            return
-        try:
-            self._providers.look(queries)
-        except (StateUnavailable, Conflict):
-            raise
-        except (BackendError, RequestError) as error:
-            # What is known without it may be enough; nobody is helped by waiting for it.
-            LOG.warning("Placement was not looked at for requests that found no host: %s", error)

@@ -74,10 +74,6 @@ class FeedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the outline of the source cannot be read now."""
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(FeedState).decode
-
-
 class FeedRecords(Replica):
     """What the workers share of the feed: one record under the key ``n:feed``."""
 
@@ -87,18 +83,18 @@ class FeedRecords(Replica):
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         if key == _KEY:
-            self.state = None if value is None else _decode(value)
+            self.state = None if value is None else msgspec.json.decode(value, type=FeedState)
 
     def write(self, store: Store, state: FeedState) -> bool:
         """Compare-and-set the record; False if another worker wrote it first.
 
         Called with the lock held. Raises StateUnavailable.
         """
-        transaction = Transaction([Put(_KEY, _encode(state))], [Guard(_KEY, self.version(_KEY))])
-        written = store.write(SCOPE, [transaction])
-        if written.applied[0]:
+        put, guard = Put(_KEY, msgspec.json.encode(state)), Guard(_KEY, self.version(_KEY))
+        [is_first] = store.write(SCOPE, [Transaction([put], [guard])]).applied
+        if is_first:
             self.refresh(store)
-        return written.applied[0]
+        return is_first
 
 
 LOG = logging.getLogger(__name__)
@@ -227,7 +223,10 @@ class PartFeed:
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings
         if self._services is None or now_s >= self._services_due_s:
-            self._read_services()
+            self._services = self._deps.source.services(self.part.id)
+            self._observe("services", len(self._services.by_host))
+            self._known_hosts.refresh()
+            self._store_services(lambda record: self._service_of(record.host))
             self._services_due_s = now_s + settings.services_interval_s
         listing = None
         if self._tails is None or now_s >= self._listing_due_s:
@@ -239,12 +238,6 @@ class PartFeed:
             self._remove_gone(listing)
 
     # Services
-
-    def _read_services(self) -> None:
-        self._services = self._deps.source.services(self.part.id)
-        self._observe("services", len(self._services.by_host))
-        self._known_hosts.refresh()
-        self._store_services(lambda record: self._service_of(record.host))
 
     def _service_of(self, host: str) -> dict[str, Any]:
         return facts_of(self._services, host, self._deps.settings)
@@ -336,9 +329,7 @@ class PartFeed:
             fed = self._fed()
             for reading in readings:
                 self._complain(reading.host, reading.problems)
-            reports = [
-                self._prepared(report, fed) for reading in readings for report in reading.reports
-            ]
+            reports = [self._prepared(report, fed) for each in readings for report in each.reports]
             self._store(self._deps.inventory.news(reports))
             self._pending.difference_update(chunk)
             self._note(left=len(self._pending))

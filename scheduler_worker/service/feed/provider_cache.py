@@ -84,7 +84,6 @@ class ProviderCache:
                 self._usage[uuid] = _Usage(read_at_s, dict(summed.used), None)
 
     def add_facts(self, facts: Mapping[str, ProviderFacts]) -> None:
-        """Take in what providers have."""
         self._facts.update(facts)
 
     def add_uses(self, uses: Mapping[str, Use], read_at_s: float) -> None:

@@ -39,10 +39,7 @@ _BULK = ("VCPU", "PCPU")
 """Trees that have some of this left are known from one answer each."""
 
 
-_ASKED = {
-    **dict.fromkeys(("listed", "trees", "having"), "list"),
-    **dict.fromkeys(("uses", "usages"), "use"),
-}
+_ASKED = {"listed": "list", "trees": "list", "having": "list", "uses": "use", "usages": "use"}
 """How questions are counted that have no name of their own."""
 
 
@@ -141,8 +138,14 @@ class ProviderFeed(Periodic):
         RequestError.
         """
         with self._running:
-            if self._is_leader() and self.is_begun:
-                self._look(queries)
+            if not (self._is_leader() and self.is_begun):
+                return
+            hosts = self._hosts()
+            self._watch(hosts, self._clock.monotonic_s())
+            roots = {root: None for root in self._due_s if root in hosts}
+            for query in queries:
+                roots |= {root: None for root in self._unsuited(query) if root in hosts}
+            self._read(roots, forced=True)
 
     def run_due(self) -> float:
         """Read what is due; returns the seconds until the next call. Raises nothing."""
@@ -166,7 +169,6 @@ class ProviderFeed(Periodic):
             self._read_refused()
 
     def stop(self) -> None:
-        """End the thread and the connections."""
         super().stop()
         for reader in (self._reader, self._beside):
             reader.close()
@@ -210,15 +212,12 @@ class ProviderFeed(Periodic):
         self._shown |= self._trees.store(books, books.roots())
 
     def _note_outdated(self, hosts: Mapping[str, HostRecord]) -> None:
-        """Note the trees that are not known as they were listed."""
         books = self._books
         outdated = [
             root
             for root, record in hosts.items()
             if books.tree_of(root)
-            and not books.is_current(
-                root, [resource_provider.uuid for resource_provider in record.resource_providers]
-            )
+            and not books.is_current(root, [known.uuid for known in record.resource_providers])
         ]
         self._rough = {root: None for root in outdated if books.is_rough(root)}
         self._changed |= {root: None for root in outdated if root not in self._rough}
@@ -264,7 +263,7 @@ class ProviderFeed(Periodic):
 
     def _read_due(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
         due = [root for root, due_s in self._due_s.items() if due_s <= now_s]
-        self._read([root for root in due if root in hosts], demanded=True)
+        self._read([root for root in due if root in hosts], forced=True)
         for root in due:
             del self._due_s[root]
             if root in self._left:
@@ -279,18 +278,10 @@ class ProviderFeed(Periodic):
         if not refused:
             return
         try:
-            self._read(self._roots_of(refused), demanded=True)
+            self._read(self._roots_of(refused), forced=True)
         except BackendError:
             self._refused.extend(refused)
             raise
-
-    def _look(self, queries: Iterable[str]) -> None:
-        hosts = self._hosts()
-        self._watch(hosts, self._clock.monotonic_s())
-        roots = {root: None for root in self._due_s if root in hosts}
-        for query in queries:
-            roots |= {root: None for root in self._unsuited(query) if root in hosts}
-        self._read(roots, demanded=True)
 
     def _unsuited(self, query: str) -> Iterator[str]:
         """The roots of the trees that Placement finds, and that would not do as they are known."""
@@ -320,10 +311,10 @@ class ProviderFeed(Periodic):
         listed = {tree[0].root_provider_uuid for tree in trees.values() if tree}
         return listed.union(filter(None, roots.values()))
 
-    def _read(self, roots: Iterable[str], *, demanded: bool = False) -> None:
-        """Read trees, and store what has changed; ``demanded``: even if that is only the time."""
+    def _read(self, roots: Iterable[str], *, forced: bool = False) -> None:
+        """Read trees, and store what has changed; ``forced``: even if that is only the time."""
         roots = list(roots)
-        trees = self._trees.read(self._reader, self._books, roots, demanded=demanded)
+        trees = self._trees.read(self._reader, self._books, roots, forced=forced)
         if self.is_begun:
             self._shown |= trees
         for root in roots:

@@ -102,19 +102,14 @@ class ServiceCheck:
         if self._left_alone_until_s.pop(part_id, None):
             LOG.info("The services of cell %s can be read again", part_id)
         if has_changed:
-            self._store(part_id, services)
+            hosts = (record for record in watched(self._fleet) if record.cell_uuid == part_id)
+            reports = self._differing(services, hosts)
+            self._update_hosts(reports)
+            LOG.info("The services of %d hosts have changed since they were read", len(reports))
         return {record.uuid: facts_of(services, record.host, self._settings) for record in fed}
 
     def close(self) -> None:
-        """Close the connections."""
         self._source.close()
-
-    def _store(self, part_id: str, services: ServiceStates) -> None:
-        reports = self._differing(
-            services, (record for record in watched(self._fleet) if record.cell_uuid == part_id)
-        )
-        self._update_hosts(reports)
-        LOG.info("The services of %d hosts have changed since they were read", len(reports))
 
     def _connect(self) -> None:
         with self._connecting:
@@ -135,7 +130,5 @@ class ServiceCheck:
             error,
         )
 
-    def _differing(
-        self, services: ServiceStates, records: Iterable[HostRecord]
-    ) -> list[HostReport]:
-        return differing(records, lambda record: facts_of(services, record.host, self._settings))
+    def _differing(self, services: ServiceStates, hosts: Iterable[HostRecord]) -> list[HostReport]:
+        return differing(hosts, lambda record: facts_of(services, record.host, self._settings))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.host_records import COMPUTE, HostRecord, HostReport
+from scheduler_worker.model.host_records import COMPUTE, HostReport
 from scheduler_worker.model.providers import (
     SHARES,
     Listed,
@@ -39,14 +39,9 @@ class HostTrees:
         self._update_hosts = update_hosts
 
     def read(
-        self,
-        reader: Providers,
-        books: ProviderCache,
-        roots: Iterable[str],
-        *,
-        demanded: bool = False,
+        self, reader: Providers, books: ProviderCache, roots: Iterable[str], *, forced: bool = False
     ) -> dict[str, Tree]:
-        """Read trees, and store trees that differ; ``demanded``: if only in when they were read.
+        """Read trees, and store trees that differ; ``forced``: if only in when they were read.
 
         Returns the trees by root, without trees that are gone. Raises BackendError, Conflict,
         RequestError.
@@ -60,19 +55,26 @@ class HostTrees:
             providers = [uuid for root in chunk for uuid in books.tree_of(root)]
             books.add_uses(reader.uses(providers), read_at_s)
             books.add_facts(reader.facts(books.of_another_time(providers)))
-            read |= self.store(books, chunk, demanded=demanded)
+            read |= self.store(books, chunk, forced=forced)
         return read
 
     def store(
-        self, books: ProviderCache, roots: Iterable[str], *, demanded: bool = False
+        self, books: ProviderCache, roots: Iterable[str], *, forced: bool = False
     ) -> dict[str, Tree]:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
         trees = {root: tree for root in roots if (tree := books.report(root)) is not None}
         reports = []
         for record in self._fleet.records_of(trees):
             known, tree = record.resource_providers, trees[record.uuid]
-            if known != tree and (demanded or not is_same_but_for_times(known, tree)):
-                reports.append(_report(record, tree))
+            if known != tree and (forced or not is_same_but_for_times(known, tree)):
+                report = HostReport(
+                    host=record.host,
+                    uuid=record.uuid,
+                    # Of a host that is alive by its own reports this is no heartbeat.
+                    source=COMPUTE if record.service.get("watched") else "placement",
+                    resource_providers=list(tree),
+                )
+                reports.append(report)
         if reports:
             self._update_hosts(reports)
         return trees
@@ -81,16 +83,6 @@ class HostTrees:
 def now_s(fleet: Fleet) -> float:
     """The store's clock a moment ago: of several stores the slowest."""
     return min((cluster.table.now_s for cluster in fleet.clusters()), default=0.0)
-
-
-def _report(record: HostRecord, tree: Tree) -> HostReport:
-    return HostReport(
-        host=record.host,
-        uuid=record.uuid,
-        # Of a host that is alive by its own reports this is no heartbeat.
-        source=COMPUTE if record.service.get("watched") else "placement",
-        resource_providers=list(tree),
-    )
 
 
 _MOST_LISTED = 300
@@ -118,9 +110,7 @@ class Verifier:
         self, roots: Collection[str], traits: Collection[str] | None = None
     ) -> Mapping[str, Tree]:
         """Implements the port ``ProviderTrees``."""
-        before = {
-            record.uuid: record.resource_providers for record in self._fleet.records_of(roots)
-        }
+        before = {host.uuid: host.resource_providers for host in self._fleet.records_of(roots)}
         doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
         trees = self._trees.read(self._reader, ProviderCache(), doubtful) if doubtful else {}
         return before | {root: trees.get(root, ()) for root in doubtful}

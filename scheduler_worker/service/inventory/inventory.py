@@ -4,7 +4,7 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -102,12 +102,11 @@ class Inventory(HostReports):
         self,
         host: str,
         change: Callable[[Facts], Facts],
-        announced: Iterable[str],
+        announced: Collection[str],
         once: str | None,
         *,
         deleted: str | None = None,
     ) -> None:
-        announced = tuple(announced)
         has_moved = False
 
         def plan(_: str, now_s: float) -> WritePlan | None:
@@ -118,9 +117,7 @@ class Inventory(HostReports):
             known = replica.table.reported_instances(host)
             changed = change(known)
             nodes = [record.uuid for record in replica.table.find(host)]
-            reserved = [
-                reservation for uuid in nodes for reservation in reservations.on_host(replica, uuid)
-            ]
+            reserved = [held for uuid in nodes for held in reservations.on_host(replica, uuid)]
             gone = [reservation for reservation in reserved if reservation.instance_uuid == deleted]
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
@@ -266,13 +263,11 @@ class Inventory(HostReports):
         gone = records.gone(f"{records.AGGREGATE}{aggregate_id}")
         self._write_shared([Transaction([gone])], once)
 
-    def _write_shared(
-        self, transactions: Sequence[Transaction], once: str | None
-    ) -> Sequence[bool]:
+    def _write_shared(self, writes: Sequence[Transaction], once: str | None) -> Sequence[bool]:
         """Write records that belong to no cluster; whether each was written."""
-        if not transactions:
+        if not writes:
             return ()
-        written = self._fleet.store.write(self._fleet.globals.scope, transactions, once=once)
+        written = self._fleet.store.write(self._fleet.globals.scope, writes, once=once)
         self._fleet.refresh_globals()
         return written.applied
 

@@ -59,14 +59,6 @@ _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
 
 
-class DefaultRatios(msgspec.Struct, frozen=True):
-    """Allocation ratios of hosts that report none (or 0.0)."""
-
-    cpu: float
-    ram: float
-    disk: float
-
-
 _REPORTS_BEFORE_DOWN = 2.5
 """How many reports of a host are missing before it counts as down, at least."""
 
@@ -93,13 +85,12 @@ class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
     initial_disk_allocation_ratio: Annotated[float, _initial("disk")] = 1.0
 
     @property
-    def ratios(self) -> DefaultRatios:
-        """The ratios of hosts that report none."""
-        return DefaultRatios(
-            cpu=self.cpu_allocation_ratio or self.initial_cpu_allocation_ratio or 1.0,
-            ram=self.ram_allocation_ratio or self.initial_ram_allocation_ratio or 1.0,
-            disk=self.disk_allocation_ratio or self.initial_disk_allocation_ratio or 1.0,
-        )
+    def ratios(self) -> dict[str, float]:
+        """The ratios of hosts that report none (or 0.0), by their fields."""
+        names = ("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio")
+        return {
+            name: getattr(self, name) or getattr(self, f"initial_{name}") or 1.0 for name in names
+        }
 
 
 class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +131,7 @@ class HostReports:
         self,
         *,
         fleet: Fleet,
-        ratios: DefaultRatios,
+        ratios: Mapping[str, float],
         reservation_ttl_s: float,
         remember_answers_s: float,
         clusters: Sequence[str] = (),
@@ -259,9 +250,9 @@ class HostReports:
         if is_outdated(known, fields):
             return None
         ratios = {
-            f"{kind}_allocation_ratio": getattr(self._ratios, kind)
-            for kind in ("cpu", "ram", "disk")
-            if not fields.get(f"{kind}_allocation_ratio", known is not None)
+            name: ratio
+            for name, ratio in self._ratios.items()
+            if not fields.get(name, known is not None)
         }
         nodename = fields.get("nodename") or (
             known.nodename if known else fields.get("hypervisor_hostname") or report.host
@@ -374,7 +365,9 @@ class HostReports:
         for former in sorted(formers):
             renamed.append((former, kept))
             puts.append(records.gone(records.HOST + former))
-            following, more = self._renamed(replica, former, kept, now_s)
+            following, more = reservations.renamed(
+                replica, former, kept, now_s, self._remember_answers_s
+            )
             puts += following
             guards += more
         keys = {records.HOST + uuid for uuid in (known.uuid, kept, *formers)}
@@ -397,9 +390,7 @@ class HostReports:
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
         if listed is not None:
-            instances = remembering(
-                {str(instance["uuid"]): instance for instance in listed}, instances
-            )
+            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
         reserved = reservations.on_host(replica, record.uuid)
         ended: list[Reservation] = []
         if reserved:
@@ -412,9 +403,7 @@ class HostReports:
             puts += reservations.changed(reserved, remaining)
             guards += reservations.guards(replica, reserved)
         if ended or listed is not None:
-            facts = {
-                reservation.instance_uuid: _facts(reservation, instances) for reservation in ended
-            }
+            facts = {each.instance_uuid: _facts(each, instances) for each in ended}
             puts.append(records.put_instances(record.host, {**instances, **facts}))
         if ended and listed is None:  # the put has the list as it was read: lose no announcement
             key = records.INSTANCES + record.host
@@ -427,13 +416,8 @@ class HostReports:
         before, after = uuids
         if replica.table.row_of(before) is not None:
             return None
-        puts, guards = self._renamed(replica, before, after, now_s)
+        puts, guards = reservations.renamed(replica, before, after, now_s, self._remember_answers_s)
         return WritePlan(Transaction(puts, guards)) if puts else None
-
-    def _renamed(
-        self, replica: ClusterReplica, before: str, after: str, now_s: float
-    ) -> tuple[list[Put], list[Guard]]:
-        return reservations.renamed(replica, before, after, now_s, self._remember_answers_s)
 
 
 def _use_report(

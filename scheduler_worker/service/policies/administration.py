@@ -30,7 +30,7 @@ from scheduler_worker.policy_store import (
     StoredUnit,
 )
 from scheduler_worker.ports import Clock
-from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
+from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.attachments import (
     Attachments,
     PolicyLibrary,
@@ -63,28 +63,21 @@ class PolicyAdministration:
     def __init__(
         self,
         store: PolicyStore,
+        library: PolicyLibrary,
         *,
-        catalogue: Callable[[], Catalogue],
-        built_in: Callable[[], Sequence[StoredPolicy]],
         in_force: ClusterPolicies,
         clock: Clock,
-        compile_on_trial: Callable[[ClusterPolicy], object],
         default_selector: str = NORMALIZED_SUM,
     ) -> None:
-        """``built_in`` are the locked policies, among them ``nova`` and exactly one default.
-
-        ``default_selector`` is the unit of new policies that name no selector.
-        """
+        """``default_selector`` is the unit of new policies that name no selector."""
         self._store = store
         self._in_force = in_force
         self._clock = clock
         self._default_selector = SelectorUse(unit=default_selector)
-        self.library = PolicyLibrary(
-            store, catalogue=catalogue, built_in=built_in, compile_on_trial=compile_on_trial
-        )
+        self.library = library
         self.audit_log = AuditLog(store, clock)
         """Every change, and every attempt that was refused."""
-        self.attachments = Attachments(store, self.library, in_force, self.audit_log, clock)
+        self.attachments = Attachments(store, library, in_force, self.audit_log, clock)
 
     # Policies
 

@@ -14,8 +14,6 @@ _TOKEN = "k:"  # noqa: S105 - the beginning of a key
 MAX_TOKENS = 1000
 """Upper bound of a user's tokens; one more ends the token that would expire first."""
 
-_encode = msgspec.json.Encoder().encode
-
 
 class SharedApiTokens(Replica):
     """Implements ``ports.ApiTokens``; each method raises StateUnavailable."""
@@ -32,7 +30,7 @@ class SharedApiTokens(Replica):
             own.sort(key=lambda earlier: earlier.expires_at_s)
             too_many = own[: max(0, len(own) - MAX_TOKENS + 1)]
         puts = [Put(_TOKEN + earlier.digest, None) for earlier in too_many]
-        puts.append(Put(_TOKEN + token.digest, _encode(token), token.expires_at_s))
+        puts.append(Put(_TOKEN + token.digest, msgspec.json.encode(token), token.expires_at_s))
         self._store.write(SCOPE, [Transaction(puts)])
 
     def extend(self, token: ApiToken) -> None:
@@ -41,7 +39,7 @@ class SharedApiTokens(Replica):
             seen = Guard(key, self.version(key))
         if seen.version == ABSENT:
             return
-        put = Put(key, _encode(token), token.expires_at_s)
+        put = Put(key, msgspec.json.encode(token), token.expires_at_s)
         self._store.write(SCOPE, [Transaction([put], [seen])])
 
     def find(self, digest: str) -> ApiToken | None:

@@ -76,9 +76,7 @@ class PolicyLibrary:
 
     def locked(self, policy_id: str) -> StoredPolicy | None:
         """The built-in policy with this id."""
-        return next(
-            (policy for policy in self._built_in() if policy.document.id == policy_id), None
-        )
+        return next((each for each in self._built_in() if each.document.id == policy_id), None)
 
     def editable(self, policy_id: str) -> StoredPolicy:
         """The policy with this id. Raises NotFound, and Invalid where it is locked."""

@@ -60,7 +60,6 @@ class Audit:
         )
 
     def refused(self, actor: Actor, action: str, subject: str, reason: str) -> None:
-        """Record an attempt that was refused."""
         self._record_refused(self.entry(actor, action, subject, None, None), reason)
 
     @contextlib.contextmanager
@@ -131,7 +130,6 @@ class SharedAudit(Audit):
         self._replica = Replica(SCOPE, self._entries)
 
     def record(self, entry: AuditEntry) -> None:
-        """Add an entry, and log it."""
         LOG.info(
             "%s of %r by %s from %s: %s%s",
             *(entry.action, entry.subject, entry.user, entry.origin, entry.result),

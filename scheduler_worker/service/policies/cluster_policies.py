@@ -52,30 +52,24 @@ class ClusterPolicies:
             Conflict: another document has this id and version, or a later version is in force.
             StateUnavailable: the store cannot be reached.
         """
-        replica = self._fleet.known_cluster(cluster)
+        self._fleet.known_cluster(cluster)
         self._compile(policy)
         self._check_enabled(policy)
 
-        def puts(now: ClusterPolicy | None) -> list[Put]:
-            if now == policy:
-                return []
-            if now is not None and now.id == policy.id and now.version >= policy.version:
-                raise Conflict(
-                    f"Cluster {cluster} has policy {now.reference} already; a changed policy needs "
-                    f"a version above {now.version}."
-                )
-            return [records.put_policy(policy)]
+        def chosen(now: ClusterPolicy | None) -> ClusterPolicy:
+            if now is None or now == policy or now.id != policy.id or now.version < policy.version:
+                return policy
+            raise Conflict(
+                f"Cluster {cluster} has policy {now.reference} already; a changed policy needs a "
+                f"version above {now.version}."
+            )
 
-        self._settled(replica, lambda: replica.policy, puts, f"The policy of {cluster}")
+        self.settle(cluster, chosen)
 
     def detach(self, cluster: str) -> None:
         """Return to the policy ``nova``. Raises as :meth:`attach` does."""
-        replica = self._fleet.known_cluster(cluster)
-
-        def puts(now: ClusterPolicy | None) -> list[Put]:
-            return [records.gone(records.POLICY_IN_FORCE)] if now else []
-
-        self._settled(replica, lambda: replica.policy, puts, f"The policy of {cluster}")
+        self._fleet.known_cluster(cluster)
+        self.settle(cluster, lambda _: None)
 
     def clusters(self) -> Sequence[str]:
         """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""

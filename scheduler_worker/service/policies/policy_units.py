@@ -40,7 +40,6 @@ class PolicyUnits:
         return iter(sorted(self._by_id.values(), key=lambda unit: (unit.kind, unit.name)))
 
     def find(self, unit_id: str) -> PolicyUnit | None:
-        """The unit with this id."""
         return self._by_id.get(unit_id)
 
     def used(self, name: str, kind: UnitKind) -> PolicyUnit | None:

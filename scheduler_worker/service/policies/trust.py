@@ -62,7 +62,6 @@ class Trust(Periodic, TrustSource):
         self._polled_s = float("-inf")
 
     def levels(self) -> TrustLevels:
-        """The levels that are valid now."""
         age_s = self._clock.monotonic_s() - self._polled_s
         return self._levels if age_s < self._lasts_s else _NO_LEVELS
 

@@ -73,7 +73,11 @@ def assembled(read: ReadPage) -> Snapshot:
     for key in shared.records:
         if key.startswith(records.CLUSTER):
             name = key.removeprefix(records.CLUSTER)
-            pages[name] = list(_pages(read, name))
+            page = read(name, None)
+            pages[name] = [page]
+            while page.next is not None:
+                page = read(name, page.next)
+                pages[name].append(page)
     return Snapshot(
         max(page.now_s for scope_pages in pages.values() for page in scope_pages),
         {
@@ -81,14 +85,6 @@ def assembled(read: ReadPage) -> Snapshot:
             for name, scope_pages in pages.items()
         },
     )
-
-
-def _pages(read: ReadPage, cluster: str) -> Iterator[RecordsPage]:
-    page = read(cluster, None)
-    yield page
-    while page.next is not None:
-        page = read(cluster, page.next)
-        yield page
 
 
 def page_of(

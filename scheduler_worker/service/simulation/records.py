@@ -53,7 +53,8 @@ class SimulationRecords(Replica):
             record, summary = self._records.get(id), self._summaries.get(id)
         if record is None:
             return None
-        return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
+        decoded = msgspec.json.decode(summary, type=SimulationSummary) if summary else None
+        return _seen(record, now_s), decoded
 
     def add(self, record: SimulationRecord) -> None:
         """Store a new one, and remove the oldest if there are too many."""
@@ -72,7 +73,7 @@ class SimulationRecords(Replica):
             return False
         puts = [_put(record, now_s)]
         if summary is not None:
-            puts.append(Put(_SUMMARY + record.id, _ENCODER.encode(summary), now_s + KEEP_S))
+            puts.append(Put(_SUMMARY + record.id, msgspec.json.encode(summary), now_s + KEEP_S))
         written = self._store.write(SCOPE, [Transaction(puts, [Guard(key, version)])])
         return all(written.applied)
 
@@ -97,12 +98,8 @@ def _seen(record: SimulationRecord, now_s: float) -> SimulationRecord:
 
 def _put(record: SimulationRecord, now_s: float) -> Put:
     renewed = structs.replace(record, renewed_at_s=now_s)
-    return Put(_RECORD + record.id, _ENCODER.encode(renewed), now_s + KEEP_S)
+    return Put(_RECORD + record.id, msgspec.json.encode(renewed), now_s + KEEP_S)
 
 
 def _removal(id: str) -> list[Put]:
     return [Put(_RECORD + id, None), Put(_SUMMARY + id, None)]
-
-
-_ENCODER = msgspec.json.Encoder()
-_SUMMARIES = msgspec.json.Decoder(SimulationSummary)

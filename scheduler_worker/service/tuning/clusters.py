@@ -33,7 +33,6 @@ class Clusters(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Mapping[str, Value]] = {}
 
     def applies(self, policy: str, cluster: str) -> bool:
-        """Whether a policy applies to a cluster."""
         return policy not in self.restricted or cluster in self.restricted[policy]
 
     def parameters_of(self, cluster: str) -> dict[str, Value]:

@@ -14,6 +14,7 @@ from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningP
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.ports import (
     ABSENT,
+    Guard,
     Put,
     Store,
     Transaction,
@@ -23,7 +24,7 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.service.tuning import clusters
 from scheduler_worker.service.tuning.clusters import Clusters
-from scheduler_worker.service.tuning.records import SCOPE, TuningRecords, policy_guard, put_policy
+from scheduler_worker.service.tuning.records import POLICY, SCOPE, TuningRecords, put_policy
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.issues import Issue, Place
 from scheduler_worker.tuning.program import Program
@@ -169,7 +170,7 @@ class TuningPolicies:
         self._write([put_policy(name, None) for name in versions], versions)
 
     def _write(self, puts: list[Put], versions: Mapping[str, int]) -> None:
-        guards = [policy_guard(name, version) for name, version in versions.items()]
+        guards = [Guard(POLICY + name, version) for name, version in versions.items()]
         is_applied = all(self._store.write(SCOPE, [Transaction(puts, guards)]).applied)
         self.refresh()
         if not is_applied:
@@ -190,8 +191,11 @@ class TuningPolicies:
             for name, policy in policies.items()
         }
         self._in_force = {name: policy for name, policy in sorted(loaded.items()) if policy}
-        if read.clusters is not None:
-            self._clusters = self._read_clusters(read.clusters, alarms)
+        if (file := read.clusters) is not None:
+            try:
+                self._clusters = clusters.read(Source(file.place, file.text))
+            except TuningPolicyError as error:
+                alarms.extend(_alarms(error.issues, file.place))
         elif not read.problems:
             self._clusters = Clusters()
         self._programs = {}
@@ -214,13 +218,6 @@ class TuningPolicies:
             return self._in_force.get(name)
         return policy
 
-    def _read_clusters(self, file: TuningPolicyText, alarms: list[Alarm]) -> Clusters:
-        try:
-            return clusters.read(Source(file.place, file.text))
-        except TuningPolicyError as error:
-            alarms.extend(_alarms(error.issues, file.place))
-            return self._clusters
-
 
 def issues_of(name: str, text: str) -> Sequence[Issue]:
     """Return all issues of a policy; ``name`` is that of the text in their places."""
@@ -236,10 +233,8 @@ def _check_name(name: str) -> None:
         raise RequestError("name", "must be 1 to 64 letters, digits, or one of _.-")
 
 
-def _alarms(
-    issues: Sequence[Issue], file: str | None, policy: str | None = None
-) -> Iterator[Alarm]:
+def _alarms(issues: Sequence[Issue], file: str | None, name: str | None = None) -> Iterator[Alarm]:
     for issue in issues[:_MOST_ISSUES]:
-        yield Alarm(issue.what, file, policy, issue.place)
+        yield Alarm(issue.what, file, name, issue.place)
     if len(issues) > _MOST_ISSUES:
-        yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, policy)
+        yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, name)

@@ -18,7 +18,7 @@ from scheduler_worker.tuning.averages import Windows
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange
 
 SCOPE = "@tuning"
-_POLICY = "t:"
+POLICY = "t:"
 
 
 class TuningLeadership(Leadership, frozen=True):
@@ -41,23 +41,18 @@ class TuningRecords(LeadershipRecords[TuningLeadership]):
     """A replica of the records."""
 
     def __init__(self) -> None:
-        self.texts = RecordKind(_POLICY, msgspec.json.Decoder(str).decode)
+        self.texts = RecordKind(POLICY, msgspec.json.Decoder(str).decode)
         """Policies set by RPC, by name."""
         super().__init__(SCOPE, TuningLeadership, self.texts)
 
     def policy_version(self, name: str) -> int:
         """The version of the record of a policy; ``ABSENT`` if none was set."""
-        return self.version(_POLICY + name)
+        return self.version(POLICY + name)
 
 
 def put_policy(name: str, text: str | None) -> Put:
     """Return the write of a policy, or its deletion if the text is None."""
-    return Put(_POLICY + name, None if text is None else _encode(text))
-
-
-def policy_guard(name: str, version: int) -> Guard:
-    """Return the condition that the record of a policy still has this version."""
-    return Guard(_POLICY + name, version)
+    return Put(POLICY + name, None if text is None else _encode(text))
 
 
 HOST_KEY = "m:"
@@ -113,7 +108,6 @@ class StoredHostStates(Replica):
         super().__init__(_scope(cluster), self.stored)
 
     def get(self, uuid: str) -> TunedHostState | None:
-        """The state of a host."""
         stored = self.stored.get(uuid)
         return None if stored is None else _decode(stored)
 

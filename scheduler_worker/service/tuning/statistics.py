@@ -13,7 +13,7 @@ from scheduler_worker.tuning.samples import HOST, Sample, Value
 
 VM, DISK, DISKS, POLICY = "vm", "disk", "disks", "policy"
 
-Figures = dict[str, dict[str, Value]]
+Figures = dict[str, Any]
 """The property objects of one entity, while they are built."""
 
 
@@ -38,7 +38,7 @@ def sample_of(record: HostRecord, parameters: Mapping[str, Value], only: Iterabl
             disks[uuid] = {
                 name: _disk(name, fields, objects[POLICY]) for name, fields in by_name.items()
             }
-    return Sample(dict(host), _plain(vms), {uuid: _plain(disk) for uuid, disk in disks.items()})
+    return Sample(host, vms, disks)
 
 
 def vms_of(record: HostRecord) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -67,7 +67,3 @@ def _objects(fields: Mapping[str, Any], own: str) -> Figures:
     if own_fields:
         objects[own] = own_fields | objects.get(own, {})
     return objects
-
-
-def _plain(figures: Mapping[str, Figures]) -> dict[str, dict[str, Value]]:
-    return {name: dict(objects) for name, objects in figures.items()}

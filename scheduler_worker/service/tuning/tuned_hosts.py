@@ -1,7 +1,4 @@
-"""What tuning has set on hosts and on what runs there, for operators: read from the shared state.
-
-Any process can read it, also one in which no tuner runs.
-"""
+"""What tuning has set on hosts and what runs there: from the shared state, in any process."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -68,12 +65,11 @@ class TunedHosts:
             where=lambda replica, uuid: is_wanted(record_of(replica, uuid)),
         )
         # Only here, where the locks of the clusters are no longer held.
-        states = ((record, known[record.cluster].get(record.uuid)) for record in records)
         leaders = self._policies.records.leaders
         hosts = [
             TunedHost(record, state, leaders.get(record.cluster))
-            for record, state in states
-            if state
+            for record in records
+            if (state := known[record.cluster].get(record.uuid))
         ]
         return hosts, following
 

@@ -5,7 +5,7 @@ from msgspec import structs, to_builtins
 
 from scheduler_worker.errors import Ambiguous, NotFound, RequestError, Undeliverable
 from scheduler_worker.operations.operation import when
-from scheduler_worker.operations.tuned_hosts import get_tuned_host, list_tuned_hosts
+from scheduler_worker.operations.tuning import get_tuned_host, list_tuned_hosts
 from tests.support.services import host
 from tests.support.tuners import Scenario
 

@@ -9,7 +9,7 @@ from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import UP, HostPower
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
+from scheduler_worker.service.inventory.reports import HostReports, InventorySettings
 from tests.support.interrupted import before_next
 from tests.support.services import World, host
 
@@ -61,7 +61,7 @@ def test_a_bad_report_is_named_and_none_of_its_message_is_stored(world, report, 
 def test_clusters_can_be_a_closed_list(world):
     world.inventory = Inventory(
         fleet=world.fleet,
-        ratios=DefaultRatios(1, 1, 1),
+        ratios=InventorySettings().ratios,
         reservation_ttl_s=300.0,
         remember_answers_s=120.0,
         clusters=["one"],
