@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from wsgiref.types import WSGIApplication
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
@@ -69,10 +68,10 @@ class Api:
         self,
         settings: ApiSettings,
         services: UseCases,
-        *,
         users: Callable[[], Users],
         clock: Clock,
         keystone: "KeystoneTokens | None" = None,
+        *,
         observer: Observer | None = None,
     ) -> None:
         """The services of a process with a store. Raises ConfigError."""
@@ -133,26 +132,16 @@ class ApiProcess:
         )
         self._simulations = Simulations(settings, services.fleet, services.decisions)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
-        self.monitor = (
-            None
-            if worker
-            else ApiMonitor(self._needed, failure=self.failure, settings=settings.monitoring)
-        )
+        monitor = None if worker else ApiMonitor(self._needed, self.failure, settings.monitoring)
+        self.monitor = monitor
         self.services = services._replace(
             clusters=self._clusters,
             store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
         )
-        self.api = Api(
-            settings.api,
-            self.services,
-            users=users(settings.api),
-            clock=clock,
-            keystone=keystone,
-            observer=self.monitor,
-        )
-        application: WSGIApplication = self.api.application
-        protected = application if keystone is None else keystone.protect(application)
-        server = self._server = ApiServer(settings.api, protected)
+        who = users(settings.api)
+        self.api = Api(settings.api, self.services, who, clock, keystone, observer=monitor)
+        protect = keystone.protect if keystone else lambda application: application
+        server = self._server = ApiServer(settings.api, protect(self.api.application))
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
             Hook(stop=store.close),

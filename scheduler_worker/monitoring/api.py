@@ -21,7 +21,6 @@ class ApiMonitor(Series, MonitoringPages):
     def __init__(
         self,
         dependencies: Dependencies,
-        *,
         failure: Callable[[], str | None],
         settings: MonitoringSettings,
     ) -> None:
