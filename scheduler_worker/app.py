@@ -83,6 +83,7 @@ class Worker:
         self.state = state
         self.bus = bus
         self.monitor = Monitor(self, settings.monitoring, factories.open_tracing(settings))
+        state.observer = self.monitor
         self._advice = Advice(state.check)
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
         self._trust = factories.build_trust(settings, self.fleet, clock)
@@ -111,9 +112,7 @@ class Worker:
         self.balancing = factories.build_balancing(settings, self.fleet, lambda: self.pipelines)
         self.balancer = self._build_balancer()
         self.services = self._build_services()
-        self._presence = Presence(
-            state, factories.worker_facts(settings), self.monitor, self.report
-        )
+        self._presence = Presence(state, factories.worker_facts(settings), self.report)
         self.dry_run = self._build_dry_run()
         self._server = self._build_server()
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s

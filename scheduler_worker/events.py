@@ -200,7 +200,7 @@ RECONNECTS: Final = Count(
 BUS_LOST: Final = Trouble("connections to the bus lost")
 STATE_ERRORS: Final = Count(
     "redis_errors_total",
-    "requests that failed because the shared state was unreachable",
+    "operations on the shared state that failed",
     troubles={
         "": Trouble("operations on the shared state failed", "SchedulerStateOutage", remedies.STATE)
     },

@@ -358,11 +358,6 @@ def build_services(
     worker: OneWorker | None = None,
 ) -> UseCases:
     """The services of one process; a worker's services have the ``worker``."""
-
-    def clusters() -> list[str]:
-        fleet.refresh_globals()
-        return list(fleet.names())
-
     return UseCases(
         fleet=fleet,
         scheduler=scheduler,
@@ -374,7 +369,7 @@ def build_services(
         policies=ClusterPolicies(fleet, pipelines),
         workers=ReportedWorkers(fleet.store),
         decisions=decisions,
-        clusters=clusters,
+        clusters=fleet.read_names,
         down_after_s=down_after_s,
         worker=worker,
     )

@@ -1,4 +1,4 @@
-"""Tracks and logs whether the shared state can be used, from the results of its operations.
+"""Tracks, counts and logs whether the shared state can be used, from the results of its operations.
 
 A store may serve reads and refuse writes (its memory or disk is full, it lost its replicas). Then
 no decision can be made. So only a successful write ends an outage, and if there was no recent
@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.observer import Observer
 from scheduler_worker.ports import (
     GLOBAL,
     Changes,
@@ -47,6 +49,8 @@ class WatchedState:
     """
 
     def __init__(self, state: State, clock: Clock) -> None:
+        self.observer = Observer()
+        """Counts the operations that fail; replaced by the process that has one."""
         self._state = state
         self._clock = clock
         self._guard = threading.Lock()
@@ -159,6 +163,7 @@ class WatchedState:
     def _failed(self, scope: str, error: StateUnavailable) -> None:
         if self._is_closed:
             return
+        self.observer.count(events.STATE_ERRORS)
         with self._guard:
             begins = not self._failing
             self._failing[scope] = True

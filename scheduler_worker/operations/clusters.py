@@ -138,8 +138,7 @@ def get_cluster(call: Call, target: ClusterName) -> ClusterDetails:
 def _cluster(call: Call, name: str) -> "tuple[ListedCluster, ClusterPolicy, ClusterReplica]":
     fleet = call.services.fleet
     replica = fleet.cluster(name)
-    with replica.lock:
-        replica.refresh(fleet.store)
+    with replica.reading(fleet.store):
         policy = replica.policy or call.services.policies.nova
         cluster = ListedCluster(
             name=name,

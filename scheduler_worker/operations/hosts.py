@@ -379,8 +379,8 @@ def get_fleet(call: Call, query: FleetQuery) -> FleetColumns:
 
 
 def _add_columns(columns: FleetColumns, services: UseCases, replica: ClusterReplica) -> None:
-    with replica.lock:  # decisions need it: nothing is computed of the records meanwhile
-        replica.refresh(services.fleet.store)
+    # Decisions need the lock: nothing is computed of the records meanwhile.
+    with replica.reading(services.fleet.store):
         table = services.fleet.prepare(replica)
         now_s, aggregates = table.now_s, table.aggregates
         rows = [

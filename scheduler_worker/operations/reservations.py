@@ -123,8 +123,7 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
     fleet.refresh_globals()
     of_instance: tuple[str, Reservation] | None = None
     for replica in fleet.clusters():
-        with replica.lock:
-            replica.refresh(fleet.store)
+        with replica.reading(fleet.store):
             if name in replica.reservations:
                 return replica.scope, replica.reservations[name]
             for reservation in replica.reservations_of(name):

@@ -20,7 +20,6 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
     bucket_of,
 )
-from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state import presence
 from tests.support.consoles import READER, rows
@@ -42,7 +41,7 @@ def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any)
     ours = api.worker.facts
     plain = {"name": name, "version": ours.version, "topic": ours.topic}
     known = WorkerFacts(**plain | (facts or {}))
-    presence.Presence(api.worker.state, known, Observer(), lambda: made).renew()
+    presence.Presence(api.worker.state, known, lambda: made).renew()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ REPORT = WorkerReport(
     lately=Lately(errors={"update_hosts: RequestError": 1}),
 )
 FACTS = WorkerFacts(name="w1", version="1", topic="scheduler")
-Presence(REST.world.state, FACTS, REST.world.observed, lambda: REPORT).renew()
+Presence(REST.world.state, FACTS, lambda: REPORT).renew()
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
 ADMIN = basic("admin@internal")

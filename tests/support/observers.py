@@ -45,7 +45,6 @@ class Recorder(CountingObserver):
         events.COMMIT_CONFLICTS: "conflicted",
         events.VERIFIED: "verified",
         events.CANDIDATES: "asked",
-        events.STATE_ERRORS: "state failed",
     }
     _NUMBERED: ClassVar[dict[Event, tuple[str, ...]]] = {
         events.RESERVATIONS_EXPIRED: ("expired",),

@@ -19,7 +19,7 @@ from scheduler_worker.model.ledgers import (
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Transaction
-from scheduler_worker.service.balancing.ledgers import CONDITIONS, BalancingRecords, guards_of
+from scheduler_worker.service.balancing.ledgers import CONDITIONS, BalancingRecords
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.writing import WritePlan, Writer
@@ -67,8 +67,7 @@ class BalancingAdministration:
     def mode(self, cluster: str) -> ClusterMode:
         """The mode of a cluster. Raises as :meth:`status` does."""
         replica = self._fleet.known_cluster(cluster)
-        with replica.lock:
-            replica.refresh(self._fleet.store)
+        with replica.reading(self._fleet.store):
             return self.mode_in(replica)
 
     def switch(
@@ -102,9 +101,7 @@ class BalancingAdministration:
             switch = None if mode is None else BalancingSwitch(mode=mode, policy_id=policy.id)
             if switch == replica.switch:
                 return None
-            return WritePlan(
-                Transaction([records.put_switch(switch)], guards_of(replica, CONDITIONS))
-            )
+            return WritePlan(Transaction([records.put_switch(switch)], replica.guards(CONDITIONS)))
 
         self._writer.write(replica, [cluster], plan)
 
@@ -116,14 +113,12 @@ class BalancingAdministration:
             StateUnavailable: the store cannot be reached.
         """
         replica = self._fleet.known_cluster(cluster)
-        with replica.lock:
-            replica.refresh(self._fleet.store)
+        with replica.reading(self._fleet.store):
             mode = self.mode_in(replica)
             balance = self._policy(replica).balance
             ledger: MigrationLedger = replica.ledger
             power: PowerLedger = replica.power
-        with self._records.lock:
-            self._records.refresh(self._fleet.store)
+        with self._records.reading(self._fleet.store):
             last_round = self._records.last_round(cluster)
             lead = self._records.leaders.get(cluster)
         return BalancingStatus(

@@ -76,8 +76,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
     # Rounds
 
     def clusters(self) -> Sequence[str]:
-        self._fleet.refresh_globals()
-        return self._fleet.names()
+        return self._fleet.read_names()
 
     def not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that leads."""

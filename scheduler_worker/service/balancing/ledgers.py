@@ -10,7 +10,7 @@ What binds is in the cluster's own scope: placing VMs reads it too.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -36,7 +36,7 @@ from scheduler_worker.model.ledgers import (
     Setback,
 )
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import ClusterLock, Guard, Put, Store, Transaction
+from scheduler_worker.ports import ClusterLock, Put, Store, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet, RecordKind
@@ -90,7 +90,7 @@ class Ledgers:
             read = (put.key, *CONDITIONS) if put.key == records.LEDGER else (put.key,)
             if after == before:
                 return None
-            return WritePlan(Transaction([put], guards_of(replica, read)))
+            return WritePlan(Transaction([put], replica.guards(read)))
 
         self._writer.write(replica, [cluster], plan)
         for asked in before.actions:
@@ -127,7 +127,7 @@ class Ledgers:
                 # On these it depends, beside the reservations on the host.
                 keys = [records.LEDGER, records.POWER, *CONDITIONS, records.INSTANCES + host]
                 keys += [records.HOST + record.uuid for record in replica.table.find(host)]
-                guards = guards_of(replica, keys)
+                guards = replica.guards(keys)
                 transactions = [Transaction([records.put_ledger(after)], guards)]
                 try:
                     written = lock.commit(grant, transactions)
@@ -192,11 +192,6 @@ class Ledgers:
 
 def _ledger_of(replica: ClusterReplica, form: type[AnyLedger]) -> AnyLedger:
     return cast("AnyLedger", replica.ledger if form is MigrationLedger else replica.power)
-
-
-def guards_of(replica: ClusterReplica, keys: Iterable[str]) -> list[Guard]:
-    """That these records are still as the replica has them."""
-    return [Guard(key, replica.version(key)) for key in keys]
 
 
 SCOPE = "@balancing"

@@ -205,14 +205,12 @@ class Feeder(Periodic):
         if now_s < self._refreshed_at_s + _SHORTEST_S:
             return self._refreshed_at_s + _SHORTEST_S - now_s
         try:
-            with self._guard:
+            with self._guard, contextlib.suppress(StateUnavailable):
                 wait_s = self._take_lead()
                 if wait_s > 0:
                     return min(wait_s, interval_s)
                 self._refreshed_at_s = now_s
                 self._round(now_s)
-        except StateUnavailable:
-            self._observer.count(events.STATE_ERRORS)
         except Conflict as error:
             LOG.warning("The feed goes on in a moment: %s", error)
         return interval_s
@@ -410,8 +408,7 @@ class Feeder(Periodic):
 
     def _refresh(self) -> float:
         """Read the record; returns the time of the store's clock."""
-        with self.records.lock:
-            now_s = self.records.refresh(self._deps.fleet.store).now_s
+        with self.records.reading(self._deps.fleet.store) as now_s:
             self._store_ahead_s = now_s - self._clock.monotonic_s()
         return now_s
 
@@ -449,16 +446,14 @@ class Looker(Periodic):
         if not self._feeder.is_leader():
             return _STEP_S
         try:
-            if not self.look_if_asked():
-                records = self._records
-                self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
-        except StateUnavailable:
-            self._observer.count(events.STATE_ERRORS)
-            return _STEP_S
+            with contextlib.suppress(StateUnavailable):
+                if not self.look_if_asked():
+                    records = self._records
+                    self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
+                return 0.0
         except Conflict as error:
             LOG.info("Hosts are looked at again in a moment: %s", error)
-            return _STEP_S
-        return 0.0
+        return _STEP_S
 
     def look_if_asked(self) -> bool:
         """Refresh if that was requested; whether it was. Raises Conflict, StateUnavailable."""

@@ -26,7 +26,7 @@ from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.feed import ChangedRow, Listing, Outline, Part, ServiceStates, Tail
 from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, Guard, HostSource, ProviderSource, Put, Store, Transaction
+from scheduler_worker.ports import Clock, HostSource, ProviderSource, Put, Store
 from scheduler_worker.scheduling.absorption import is_under_way
 from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
@@ -90,8 +90,8 @@ class FeedRecords(Replica):
 
         Called with the lock held. Raises StateUnavailable.
         """
-        put, guard = Put(_KEY, msgspec.json.encode(state)), Guard(_KEY, self.version(_KEY))
-        [is_first] = store.write(SCOPE, [Transaction([put], [guard])]).applied
+        replacing = self.replacing(Put(_KEY, msgspec.json.encode(state)))
+        [is_first] = store.write(SCOPE, [replacing]).applied
         if is_first:
             self.refresh(store)
         return is_first

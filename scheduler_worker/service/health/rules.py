@@ -78,11 +78,9 @@ class ReportedWorkers:
 
     def read(self) -> list[Reported]:
         """The workers that are there now, by name. Raises StateUnavailable."""
-        with self._workers.lock:
-            self._workers.refresh(self._store)
+        with self._workers.reading(self._store):
             facts = sorted(self._workers.workers.values(), key=lambda worker: worker.name)
-        with self._reports.lock:
-            now_s = self._reports.refresh(self._store).now_s
+        with self._reports.reading(self._store) as now_s:
             reports = dict(self._reports.reports)
         return [_reported(fact, reports.get(fact.name), now_s) for fact in facts]
 

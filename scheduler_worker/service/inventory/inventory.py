@@ -5,15 +5,12 @@ keep moving the same hosts between clusters, Conflict is raised after several at
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
-from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import partial
 
-from scheduler_worker import events
-from scheduler_worker.errors import Conflict, StateUnavailable
+from scheduler_worker.errors import Conflict
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.ports import Guard, Transaction
+from scheduler_worker.ports import Transaction
 from scheduler_worker.scheduling.absorption import Facts, remembering
 from scheduler_worker.service.inventory.reports import ROUNDS, HostReports
 from scheduler_worker.service.state import records, reservations
@@ -21,35 +18,14 @@ from scheduler_worker.service.state.records import Instances
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.writing import WritePlan
 
-_Args = ParamSpec("_Args")
-_Answer = TypeVar("_Answer")
 _Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
 
 
-def _observed(
-    use_case: "Callable[Concatenate[Inventory, _Args], _Answer]",
-) -> "Callable[Concatenate[Inventory, _Args], _Answer]":
-    @wraps(use_case)
-    def observed(self: "Inventory", /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Answer:
-        try:
-            return use_case(self, *args, **kwargs)
-        except StateUnavailable:
-            self.observer.count(events.STATE_ERRORS)
-            raise
-
-    return observed
-
-
 class Inventory(HostReports):
-    """The use cases of the inventory; each raises StateUnavailable, which the observer counts."""
+    """The use cases of the inventory; each raises StateUnavailable."""
 
     # Hosts
 
-    @_observed
-    def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
-        return super().update_hosts(reports)
-
-    @_observed
     def remove_hosts(self, hosts: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Remove (host, nodename) pairs, with all that is on them; unknown ones are ignored.
 
@@ -73,14 +49,12 @@ class Inventory(HostReports):
 
     # Instances
 
-    @_observed
     def update_instances(self, host: str, instances: Instances, *, once: str | None = None) -> None:
         """Add instances to those on a host, or replace their facts."""
         self._announce(
             host, lambda known: {**known, **remembering(instances, known)}, instances, once
         )
 
-    @_observed
     def delete_instance(self, host: str, uuid: str, *, once: str | None = None) -> None:
         """Remove an instance from a host, and its reservation there."""
 
@@ -89,7 +63,6 @@ class Inventory(HostReports):
 
         self._announce(host, without, (), once, deleted=uuid)
 
-    @_observed
     def sync_instances(self, host: str, uuids: Sequence[str], *, once: str | None = None) -> None:
         """Make these the only instances on a host."""
 
@@ -124,7 +97,7 @@ class Inventory(HostReports):
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
             puts += reservations.announced(reserved, announced, now_s)
             keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
-            guards = [Guard(key, replica.version(key)) for key in keys]  # it may leave meanwhile
+            guards = replica.guards(keys)  # it may leave meanwhile
             guards += reservations.guards(replica, reserved)
             return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
 
@@ -154,7 +127,6 @@ class Inventory(HostReports):
 
     # Reservations
 
-    @_observed
     def confirm(self, instance_uuids: Sequence[str]) -> int:
         """The instances exist: their reservations last for another TTL, or until reported.
 
@@ -163,7 +135,6 @@ class Inventory(HostReports):
         confirmed = partial(reservations.confirmed, ttl_s=self._reservation_ttl_s)
         return self._end(instance_uuids, confirmed)
 
-    @_observed
     def release(self, instance_uuids: Sequence[str]) -> int:
         """The instances will not come: give their reservations back.
 
@@ -173,7 +144,6 @@ class Inventory(HostReports):
         released = partial(reservations.released, remember_s=self._remember_answers_s)
         return self._end(instance_uuids, released, ended=lambda replica: replica.released)
 
-    @_observed
     def release_one(self, cluster: str, reservation: Reservation) -> None:
         """Give back one reservation that was read before.
 
@@ -236,7 +206,6 @@ class Inventory(HostReports):
 
     # Aggregates
 
-    @_observed
     def update_aggregates(
         self, aggregates: Sequence[Aggregate], *, once: str | None = None
     ) -> None:
@@ -247,17 +216,13 @@ class Inventory(HostReports):
             with shared.lock:
                 known = shared.aggregates
                 newer = [new for new in aggregates if not new.is_older(known.get(new.id))]
-                puts = map(records.put_aggregate, newer)
-                writes = [
-                    Transaction([put], [Guard(put.key, shared.version(put.key))]) for put in puts
-                ]
+                writes = [shared.replacing(records.put_aggregate(new)) for new in newer]
             written = self._write_shared(writes, once)
             aggregates = [new for new, done in zip(newer, written, strict=True) if not done]
             if not aggregates:
                 return
         raise Conflict("Other workers kept changing these aggregates; try again.")
 
-    @_observed
     def delete_aggregate(self, aggregate_id: int, *, once: str | None = None) -> None:
         """Delete an aggregate; an unknown one is ignored."""
         gone = records.gone(f"{records.AGGREGATE}{aggregate_id}")
@@ -291,7 +256,7 @@ def _plan_removal(replica: ClusterReplica, uuid: str, _: float) -> WritePlan | N
     if row is not None:
         keys.append(records.HOST + uuid)
     puts += map(records.gone, keys)
-    guards += [Guard(key, replica.version(key)) for key in keys]
+    guards += replica.guards(keys)
     if row is not None and len(replica.table.find(replica.table.records[row].host)) == 1:
         puts.append(records.gone(records.INSTANCES + replica.table.records[row].host))
     return WritePlan(Transaction(puts, guards), {"removed": len(reserved)}) if puts else None

@@ -31,8 +31,7 @@ def page(
     replicas = list(fleet.clusters()) if cluster is None else [fleet.known_cluster(cluster)]
     with contextlib.ExitStack() as held:
         for replica in replicas:
-            held.enter_context(replica.lock)
-            replica.refresh(fleet.store)
+            held.enter_context(replica.reading(fleet.store))
         pairs = (
             (key, replica)
             for replica in replicas

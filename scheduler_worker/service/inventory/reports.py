@@ -371,7 +371,7 @@ class HostReports:
             puts += following
             guards += more
         keys = {records.HOST + uuid for uuid in (known.uuid, kept, *formers)}
-        guards += [Guard(key, replica.version(key)) for key in sorted(keys)]
+        guards += replica.guards(sorted(keys))
         return WritePlan(Transaction(puts, guards), {"absorbed": len(ended)}) if puts else None
 
     def _plan_instances(
@@ -406,8 +406,7 @@ class HostReports:
             facts = {each.instance_uuid: _facts(each, instances) for each in ended}
             puts.append(records.put_instances(record.host, {**instances, **facts}))
         if ended and listed is None:  # the put has the list as it was read: lose no announcement
-            key = records.INSTANCES + record.host
-            guards.append(Guard(key, replica.version(key)))
+            guards += replica.guards([records.INSTANCES + record.host])
         return ended
 
     def _follow(

@@ -166,8 +166,7 @@ class AllocationCandidatesClient:
         if now_s - self._below_read_s > _BELOW_AGE_S:
             nodes: set[str] = set()
             for replica in self._deps.fleet.clusters():
-                with replica.lock:
-                    replica.refresh(self._deps.fleet.store)
+                with replica.reading(self._deps.fleet.store):
                     nodes.update(
                         name
                         for name in FLAVOR_CLASSES
@@ -250,8 +249,7 @@ class AllocationCandidatesClient:
         """The cluster and the reservations that take from sharing providers, each once."""
         for replica in self._deps.fleet.clusters():
             taking: dict[str, ClaimOrReservation] = {}
-            with replica.lock:
-                replica.refresh(self._deps.fleet.store)
+            with replica.reading(self._deps.fleet.store):
                 for provider in sharing:
                     some = replica.table.reservations_of_provider(provider.uuid)
                     taking |= {reservation.id: reservation for reservation in some}

@@ -47,8 +47,7 @@ def renewed(
     if cluster is None:
         return decision
     replica = deps.fleet.cluster(cluster)
-    with replica.lock:
-        replica.refresh(deps.fleet.store)
+    with replica.reading(deps.fleet.store):
         view = ClusterView.current(deps, replica)
         try:
             again = view.decide(request)  # the instances keep their hosts

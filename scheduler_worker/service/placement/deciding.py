@@ -110,8 +110,7 @@ class ClusterQueues:
         refused = NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
         for replica in clusters:
             attempt.cluster = replica.scope
-            with replica.lock:
-                replica.refresh(self._deps.fleet.store)
+            with replica.reading(self._deps.fleet.store):
                 try:
                     return ClusterView.current(self._deps, replica).decide(attempt.request)
                 except NoValidHost as error:

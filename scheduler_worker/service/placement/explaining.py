@@ -115,8 +115,7 @@ class Explaining(NamedTuple):
     def _diagnosis(
         self, replica: ClusterReplica, request: Request, hosts: Sequence[str], limit: int
     ) -> Diagnosis:
-        with replica.lock:
-            replica.refresh(self.deps.fleet.store)
+        with replica.reading(self.deps.fleet.store):
             return explain(
                 self.deps.pipelines().of(replica),
                 self.deps.fleet.prepare(replica),

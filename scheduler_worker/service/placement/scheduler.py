@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker import events
-from scheduler_worker.errors import DeadlineExceeded, NoValidHost, StateUnavailable
+from scheduler_worker.errors import DeadlineExceeded, NoValidHost
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.observer import Observer, Outcome, PhaseName
 from scheduler_worker.ports import Clock, ClusterLock, Seen
@@ -252,8 +252,6 @@ class Scheduler:
 
     def _failed(self, life: _Life, error: Exception) -> None:
         observer = self._deps.observer
-        if isinstance(error, StateUnavailable):
-            observer.count(events.STATE_ERRORS)
         self._decided(life.asked, life.failed(error, self._deps.clock.monotonic_s()))
         if life.refresh and isinstance(error, NoValidHost):
             observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")

@@ -24,8 +24,7 @@ class SharedApiTokens(Replica):
         self._store = store
 
     def add(self, token: ApiToken) -> None:
-        with self.lock:
-            self.refresh(self._store)
+        with self.reading(self._store):
             own = [earlier for earlier in self._tokens.values() if earlier.user == token.user]
             own.sort(key=lambda earlier: earlier.expires_at_s)
             too_many = own[: max(0, len(own) - MAX_TOKENS + 1)]
@@ -43,8 +42,7 @@ class SharedApiTokens(Replica):
         self._store.write(SCOPE, [Transaction([put], [seen])])
 
     def find(self, digest: str) -> ApiToken | None:
-        with self.lock:
-            self.refresh(self._store)
+        with self.reading(self._store):
             return self._tokens.get(digest)
 
     def remove(self, digest: str) -> None:

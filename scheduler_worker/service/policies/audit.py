@@ -135,8 +135,7 @@ class SharedAudit(Audit):
             *(entry.action, entry.subject, entry.user, entry.origin, entry.result),
             f", {entry.reason}" if entry.reason else "",
         )
-        with self._replica.lock:
-            now_s = self._replica.refresh(self._store).now_s
+        now_s = self._replica.refresh(self._store)
         key = f"{entry.at_s:017.6f} {unique_hex()}"
         put = Put(key, msgspec.json.encode(entry), now_s + KEEP_S)
         self._store.write(SCOPE, [Transaction([put])])
@@ -146,8 +145,7 @@ class SharedAudit(Audit):
 
         Raises what ``record`` raises; the entries from there on stay.
         """
-        with self._replica.lock:
-            self._replica.refresh(self._store)
+        with self._replica.reading(self._store):
             entries = sorted(self._entries.items())
             versions = dict(self._replica.versions)
         for key, entry in entries:

@@ -73,8 +73,7 @@ class ClusterPolicies:
 
     def clusters(self) -> Sequence[str]:
         """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""
-        self._fleet.refresh_globals()
-        return self._fleet.names()
+        return self._fleet.read_names()
 
     def settle(
         self, cluster: str, stored: Callable[[ClusterPolicy | None], ClusterPolicy | None]
@@ -126,8 +125,7 @@ class ClusterPolicies:
     def in_force(self, cluster: str) -> ClusterPolicy:
         """The policy in force for a cluster. Raises as :meth:`attach` does."""
         replica = self._fleet.known_cluster(cluster)
-        with replica.lock:
-            replica.refresh(self._fleet.store)
+        with replica.reading(self._fleet.store):
             return replica.policy or self.nova
 
     def _check_enabled(self, policy: ClusterPolicy) -> None:
@@ -158,8 +156,7 @@ class ClusterPolicies:
         """
 
         def attempt() -> bool | None:
-            with replica.lock:
-                now_s = replica.refresh(self._fleet.store).now_s
+            with replica.reading(self._fleet.store) as now_s:
                 seen, versions = now(), dict(replica.versions)
             if not (writing := puts(seen)):
                 return False

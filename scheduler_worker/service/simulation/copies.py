@@ -97,8 +97,7 @@ def page_of(
     """
     if cluster is None:
         shared = fleet.globals
-        with shared.lock:
-            now_s = shared.refresh(fleet.store).now_s
+        with shared.reading(fleet.store) as now_s:
             puts = [
                 *map(records.put_aggregate, shared.aggregates.values()),
                 *map(records.put_cluster, shared.names),
@@ -106,8 +105,7 @@ def page_of(
             ]
         return _page(now_s, puts, None)
     replica = fleet.cluster(cluster)
-    with replica.lock:
-        now_s = replica.refresh(fleet.store).now_s
+    with replica.reading(fleet.store) as now_s:
         keys = sorted(
             key
             for key in replica.versions

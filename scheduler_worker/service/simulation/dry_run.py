@@ -3,6 +3,7 @@
 Nothing of the other scheduler's answers is seen; but the feed shows where the instances got to.
 """
 
+import contextlib
 import logging
 import threading
 from collections import Counter, OrderedDict
@@ -102,10 +103,8 @@ class DryRun(Periodic):
     def run_due(self) -> float:
         """Compare what has shown or is overdue; returns the seconds until the next check."""
         now_s = self._clock.monotonic_s()
-        try:
+        with contextlib.suppress(StateUnavailable):
             self._look(now_s)
-        except StateUnavailable:
-            self._observer.count(events.STATE_ERRORS)
         if now_s >= self._summary_due_s:
             self._summary_due_s = now_s + self._settings.summary_interval_s
             self._sum_up()

@@ -36,20 +36,17 @@ class SimulationRecords(Replica):
 
     def now_s(self) -> float:
         """The store's clock."""
-        with self.lock:
-            return self.refresh(self._store).now_s
+        return self.refresh(self._store)
 
     def all(self) -> Sequence[SimulationRecord]:
         """The known simulations, the latest first."""
-        with self.lock:
-            now_s = self.refresh(self._store).now_s
+        with self.reading(self._store) as now_s:
             seen = [_seen(record, now_s) for record in self._records.values()]
         return sorted(seen, key=lambda record: (-record.begun_at_s, record.id))
 
     def find(self, id: str) -> tuple[SimulationRecord, SimulationSummary | None] | None:
         """A simulation with its summary, which it has once it is done; None: there is none."""
-        with self.lock:
-            now_s = self.refresh(self._store).now_s
+        with self.reading(self._store) as now_s:
             record, summary = self._records.get(id), self._summaries.get(id)
         if record is None:
             return None
@@ -66,8 +63,7 @@ class SimulationRecords(Replica):
     def renew(self, record: SimulationRecord, summary: SimulationSummary | None = None) -> bool:
         """Store how far one is; False: it was cancelled or removed in the meantime."""
         key = _RECORD + record.id
-        with self.lock:
-            now_s = self.refresh(self._store).now_s
+        with self.reading(self._store) as now_s:
             version, stored = self.version(key), self._records.get(record.id)
         if stored is None or not stored.is_running:
             return False

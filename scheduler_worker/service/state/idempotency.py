@@ -119,4 +119,4 @@ class Verdicts(Replica):
 
     def _read(self) -> None:
         now_s = self._clock.monotonic_s()
-        self._offset_s = self.refresh(self._store).now_s - now_s
+        self._offset_s = self.refresh(self._store) - now_s

@@ -17,7 +17,7 @@ commit.
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker.ports import Guard, Store, Transaction, Written
+from scheduler_worker.ports import Store, Transaction, Written
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
@@ -58,8 +58,7 @@ class PlacementIntents(Replica):
 
     def read(self, uuids: Collection[str], declared: Mapping[str, int]) -> dict[str, str]:
         """Like :meth:`by_others`, after a read of the store. Raises StateUnavailable."""
-        with self.lock:
-            self.refresh(self._store)
+        with self.reading(self._store):
             return self.by_others(uuids, declared)
 
     def declare(self, intents: Sequence[Intent], now_s: float) -> list[bool]:
@@ -72,8 +71,7 @@ class PlacementIntents(Replica):
         declared = self._declare(intents, until_s)
         if not all(declared):
             # What this process knew may have been out of date: read once, and try those again.
-            with self.lock:
-                self.refresh(self._store)
+            self.refresh(self._store)
             others = [intents[at] for at, is_declared in enumerate(declared) if not is_declared]
             again = iter(self._declare(others, until_s))
             declared = [is_declared or next(again) for is_declared in declared]
@@ -99,4 +97,4 @@ class PlacementIntents(Replica):
         if any(intent.homes[uuid] != home for uuid, home in others.items()):
             return None
         puts = [records.put_home(uuid, home, until_s) for uuid, home in intent.homes.items()]
-        return Transaction(puts, [Guard(put.key, self.version(put.key)) for put in puts])
+        return self.replacing(*puts)

@@ -6,6 +6,7 @@ cached already, and another continues where a worker was stopped, killed or cut 
 is held, so no decision waits for such work. Operators see it as leadership.
 """
 
+import contextlib
 import logging
 import uuid
 from abc import abstractmethod
@@ -14,12 +15,11 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from scheduler_worker import events
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
+from scheduler_worker.ports import Clock, Put, Store
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
@@ -86,8 +86,7 @@ class LeadershipRecords(Replica, Generic[AnyLeadership]):
         Of several workers that want it one gets it. Raises StateUnavailable.
         """
         key = _LEADER + cluster
-        with self.lock:
-            now_s = self.refresh(store).now_s
+        with self.reading(store) as now_s:
             before = self.leaders.get(cluster)
             wait_s = before.due_in_s(worker, now_s, interval_s) if before else 0.0
             if wait_s > 0:
@@ -95,8 +94,7 @@ class LeadershipRecords(Replica, Generic[AnyLeadership]):
             lead = self._form.after(before, worker, now_s)
             put = Put(key, msgspec.json.encode(lead), now_s + _KEEP_S)
             # Of two workers that find it due the guard refuses one.
-            taking = Transaction([put], [Guard(key, self.version(key))])
-            [is_ours] = store.write(self.scope, [taking]).applied
+            [is_ours] = store.write(self.scope, [self.replacing(put)]).applied
         return (lead if is_ours else None), interval_s
 
 
@@ -157,13 +155,11 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
     def run_due(self) -> float:
         """Do what is due here; return the seconds until the next may be."""
         wait_s = self._interval_s
-        try:
+        with contextlib.suppress(StateUnavailable):
             for cluster in self.clusters():
                 if self.is_stopping:
                     break
                 wait_s = min(wait_s, self._run_if_due(cluster))
-        except StateUnavailable:
-            self._observer.count(events.STATE_ERRORS)
         return wait_s
 
     def _run_if_due(self, cluster: str) -> float:

@@ -170,21 +170,17 @@ class Moves:
         lost = set(uuids) - self._open_moves(uuids).keys()
         orphans = {}
         for replica in self._fleet.clusters() if lost else ():
-            with replica.lock:
-                replica.refresh(self._fleet.store)
+            with replica.reading(self._fleet.store):
                 known = replica.departures.items()
                 orphans.update({uuid: departure.move for uuid, departure in known if uuid in lost})
         if orphans:
             self._record(orphans.values(), orphans)
 
     def _record(self, moves: Iterable[Move], uuids: Collection[str]) -> _OpenMoves:
-        with self._moves.lock:
-            now_s = self._moves.refresh(self._fleet.store).now_s
+        with self._moves.reading(self._fleet.store) as now_s:
             until_s = now_s + REMEMBERED_S
             new = [
-                Transaction(
-                    [records.put_move(move, until_s)], [_guard(self._moves, records.MOVE, move)]
-                )
+                self._moves.replacing(records.put_move(move, until_s))
                 for move in moves
                 if move.host_uuid not in self._moves.moves
             ]
@@ -271,8 +267,7 @@ class Moves:
         # What was seen before the mark proves nothing any more.
         view.finished = set()
         for replica in clusters:
-            with replica.lock:
-                replica.refresh(self._fleet.store)
+            with replica.reading(self._fleet.store):
                 view.finished |= replica.finished
         for replica in left:
             plan = partial(_plan_drop, view=view, marked=marked[replica.scope])
@@ -290,15 +285,13 @@ class Moves:
             )
 
     def _open_moves(self, uuids: Iterable[str]) -> _OpenMoves:
-        with self._moves.lock:
-            self._moves.refresh(self._fleet.store)
+        with self._moves.reading(self._fleet.store):
             return self._moves.of(uuids)
 
     def _write(self, replica: ClusterReplica, moves: _OpenMoves, plan: _Planner) -> list[str]:
         """Write a step of those moves that are unfinished; returns the hosts it was written for."""
         store = self._fleet.store
-        with replica.lock:
-            now_s = replica.refresh(store).now_s
+        with replica.reading(store) as now_s:
             plans = {
                 uuid: planned
                 for uuid, (move, _) in moves.items()
@@ -337,9 +330,7 @@ class Moves:
                     msgspec.structs.replace(departure, host=replica.table.records[row])
                 ),
             ]
-            return Transaction(
-                puts, [Guard(key, replica.version(key)), _guard(replica, records.DEPARTURE, move)]
-            )
+            return Transaction(puts, replica.guards([key, records.DEPARTURE + move.host_uuid]))
         host = new_hosts[uuid].host if uuid in new_hosts else None
         if host is None or replica.table.find(host) or not replica.table.reported_instances(host):
             return None
@@ -393,7 +384,7 @@ class Moves:
         # Guards on what is read, too: a report that comes in between is planned with again.
         keys = {put.key for put in puts} | {records.HOST + uuid, records.INSTANCES + host}
         keys |= {records.HOST + departure.uuid for departure in anew}
-        return Transaction(puts, [Guard(key, replica.version(key)) for key in sorted(keys)])
+        return Transaction(puts, replica.guards(sorted(keys)))
 
     def _reserved(
         self, replica: ClusterReplica, brought: Iterable[Departure], now_s: float
@@ -433,11 +424,12 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     keys = [records.RESERVATION + reservation.id for reservation in reserved]
     keys += [records.ANSWER + answer.instance_uuid for answer in answers]
     # A reservation that is absorbed or released meanwhile must not travel on.
-    guards = [Guard(key, replica.version(key)) for key in (*keys, records.INSTANCES + host)]
+    leaving = records.DEPARTURE + departure.move.host_uuid
+    guards = replica.guards((*keys, records.INSTANCES + host, leaving))
     if instances and not replica.table.find(host):  # else another node of that name needs them
         keys.append(records.INSTANCES + host)
     puts = [records.put_departure(packed), *map(records.gone, keys)]
-    return Transaction(puts, [*guards, _guard(replica, records.DEPARTURE, departure.move)])
+    return Transaction(puts, guards)
 
 
 def _plan_mark(
@@ -447,7 +439,7 @@ def _plan_mark(
     if departure is None or departure.has_arrived or not _has_arrived(departure, move, view):
         return None
     marked = msgspec.structs.replace(departure, has_arrived=True)
-    return Transaction([records.put_departure(marked)], [_guard(replica, records.DEPARTURE, move)])
+    return replica.replacing(records.put_departure(marked))
 
 
 def _marked(replica: ClusterReplica, uuids: Iterable[str]) -> dict[str, int]:
@@ -469,7 +461,7 @@ def _plan_drop(
     key = records.DEPARTURE + move.host_uuid
     if replica.version(key) != marked.get(move.host_uuid):
         return None
-    return Transaction([records.gone(key)], [_guard(replica, records.DEPARTURE, move)])
+    return replica.replacing(records.gone(key))
 
 
 def _has_arrived(departure: Departure, move: Move, view: _MovingHosts) -> bool:
@@ -496,11 +488,6 @@ def _chunks(uuids: Iterable[str]) -> Iterator[list[str]]:
     some = list(uuids)
     for start in range(0, len(some), _CHUNK):
         yield some[start : start + _CHUNK]
-
-
-def _guard(replica: Replica, kind: str, move: Move) -> Guard:
-    key = kind + move.host_uuid
-    return Guard(key, replica.version(key))
 
 
 def _conflict(uuids: Iterable[str]) -> Conflict:

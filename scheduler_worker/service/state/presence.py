@@ -5,16 +5,15 @@ that was killed expire. They are under ``w:`` and its name in two scopes: who on
 does not read the reports, and neither do workers of versions that know of none.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 
 import msgspec
 
-from scheduler_worker import events
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
-from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
@@ -56,8 +55,7 @@ class ReportRecords(Replica):
 def workers(store: Store) -> list[WorkerFacts]:
     """The workers that serve now, by name. Raises StateUnavailable."""
     records = WorkerRecords()
-    with records.lock:
-        records.refresh(store)
+    with records.reading(store):
         return [records.workers[name] for name in sorted(records.workers)]
 
 
@@ -68,14 +66,12 @@ class Presence(Periodic):
         self,
         store: Store,
         facts: WorkerFacts,
-        observer: Observer,
         report: Callable[[], WorkerReport] = WorkerReport,
     ) -> None:
         """``report`` says how the worker is, and may take some seconds."""
         super().__init__("presence", self.renew, RENEW_S)
         self._store = store
         self._facts = facts
-        self._observer = observer
         self._report = report
 
     @property
@@ -93,14 +89,12 @@ class Presence(Periodic):
 
         Raises only what the report raises; the worker is known then.
         """
-        try:
+        with contextlib.suppress(StateUnavailable):
             now_s = self._store.changes(SCOPE, Seen()).now_s
             self._write(SCOPE, self._facts, now_s + LASTS_S)
             # After the presence: a report may take seconds, and others must not miss the worker.
             report = msgspec.structs.replace(self._report(), at_s=now_s)
             self._write(REPORTS_SCOPE, report, now_s + LASTS_S)
-        except StateUnavailable:
-            self._observer.count(events.STATE_ERRORS)
         return RENEW_S
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from scheduler_worker.errors import Conflict
-from scheduler_worker.ports import Guard, Put, Store, Transaction
+from scheduler_worker.ports import Put, Store
 from scheduler_worker.service.state.replica import Replica
 
 SCOPE = "@looks"
@@ -103,16 +103,12 @@ class RefreshRecords(Replica):
     ) -> tuple[RefreshRequests, RefreshRequests]:
         """Compare-and-set the record; returns it as it was and as it is."""
         for _ in range(_ATTEMPTS):
-            with self.lock:
-                self.refresh(store)
+            with self.reading(store):
                 before = self.book
                 after = change(before)
                 if after == before:
                     return before, after
-                guard = Guard(_KEY, self.version(_KEY))
-                written = store.write(
-                    self.scope, [Transaction([Put(_KEY, _encode(after))], [guard])]
-                )
+                written = store.write(self.scope, [self.replacing(Put(_KEY, _encode(after)))])
                 if written.applied[0]:
                     self.refresh(store)
                     return before, after

@@ -5,9 +5,10 @@ it to decide, read or update. Changes are states, not events: applying one twice
 an older, is harmless as long as :attr:`Replica.seen` only grows.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import structs
@@ -22,7 +23,18 @@ from scheduler_worker.model.host_table import HostTable, SetIndex
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Seen, Store, Transaction, Written
+from scheduler_worker.ports import (
+    GLOBAL,
+    Change,
+    Changes,
+    Clock,
+    Guard,
+    Put,
+    Seen,
+    Store,
+    Transaction,
+    Written,
+)
 from scheduler_worker.service.state import records
 
 
@@ -106,11 +118,18 @@ class Replica:
                     self.refresh(store)
             self._current_at_s = reading_s
 
-    def refresh(self, store: Store) -> Changes:
-        """Apply the store's changes; the caller holds ``lock``. Raises StateUnavailable."""
-        changes = store.changes(self.scope, self.seen)
-        self.apply(changes)
-        return changes
+    def refresh(self, store: Store) -> float:
+        """Apply the store's changes; returns the store's time. Raises StateUnavailable."""
+        with self.lock:
+            changes = store.changes(self.scope, self.seen)
+            self.apply(changes)
+        return changes.now_s
+
+    @contextlib.contextmanager
+    def reading(self, store: Store) -> Iterator[float]:
+        """Hold ``lock`` after :meth:`refresh`; yields the store's time."""
+        with self.lock:
+            yield self.refresh(store)
 
     def apply(self, changes: Changes) -> bool:
         """Apply changes, unless this replica is newer already; whether it is as new as they are.
@@ -157,6 +176,14 @@ class Replica:
     def version(self, key: str) -> int:
         """The version of a record, 0 when it does not exist."""
         return self.versions.get(key, 0)
+
+    def guards(self, keys: Iterable[str]) -> list[Guard]:
+        """Guards that these records have not changed since they were read."""
+        return [Guard(key, self.version(key)) for key in keys]
+
+    def replacing(self, *puts: Put) -> Transaction:
+        """Puts that are written only if their records have not changed since they were read."""
+        return Transaction(puts, self.guards(put.key for put in puts))
 
     def drop(self, keys: Iterable[str]) -> None:
         """Forget records that are deleted; the caller holds ``lock``."""
@@ -410,8 +437,7 @@ class Fleet:
 
         Raises StateUnavailable.
         """
-        with self.globals.lock:
-            return self.globals.refresh(self.store).now_s
+        return self.globals.refresh(self.store)
 
     def refresh(self, replicas: Collection[ClusterReplica] | None = None) -> set[str]:
         """Read what changed in these clusters, None: in all that are known; returns their names.
@@ -420,8 +446,7 @@ class Fleet:
         """
         replicas = self.clusters() if replicas is None else replicas
         for replica in replicas:
-            with replica.lock:
-                replica.refresh(self.store)
+            replica.refresh(self.store)
         return {replica.scope for replica in replicas}
 
     def load(self, clock: Clock) -> None:
@@ -472,6 +497,11 @@ class Fleet:
         """The names of all known clusters, sorted."""
         return self.globals.names
 
+    def read_names(self) -> Sequence[str]:
+        """Read and return the names of all clusters. Raises StateUnavailable."""
+        self.refresh_globals()
+        return self.names()
+
     def cluster(self, name: str) -> ClusterReplica:
         """The replica of a cluster, which need not be a known one."""
         with self._lock:
@@ -487,8 +517,7 @@ class Fleet:
             RequestError: there is no such cluster.
             StateUnavailable: the store cannot be reached.
         """
-        self.refresh_globals()
-        if name not in self.names():
+        if name not in self.read_names():
             known = ", ".join(self.names()) or "none"
             raise RequestError("cluster", f"there is no cluster {name!r}; known are {known}")
         return self.cluster(name)

@@ -29,8 +29,7 @@ def on_host(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
 
 def guards(replica: ClusterReplica, reservations: Iterable[Reservation]) -> list[Guard]:
     """Guards that the reservations have not changed."""
-    keys = [records.RESERVATION + reservation.id for reservation in reservations]
-    return [Guard(key, replica.version(key)) for key in keys]
+    return replica.guards(records.RESERVATION + reservation.id for reservation in reservations)
 
 
 def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: float) -> list[Put]:
@@ -176,10 +175,7 @@ def renamed(
             puts.append(records.put_answer(answer, until_s))
     # Guard the answers too: one that was released meanwhile must not come back.
     keys = [put.key for put in puts if put.key.startswith(records.ANSWER)]
-    return puts, [
-        *guards(replica, reserved),
-        *(Guard(key, replica.version(key)) for key in keys),
-    ]
+    return puts, [*guards(replica, reserved), *replica.guards(keys)]
 
 
 def _plan(

@@ -59,7 +59,7 @@ class Writer:
         def attempt() -> bool:
             nonlocal remaining, looks, version
             with replica.lock:
-                now_s = replica.refresh(self._store).now_s if looks else replica.table.now_s
+                now_s = replica.refresh(self._store) if looks else replica.table.now_s
                 # After a conflict what the caller has read is outdated.
                 looks = True
                 plans = [(item, plan(item, now_s)) for item in remaining]

@@ -160,8 +160,7 @@ class ClusterTuning:
 
     def refresh(self) -> None:
         """Read the host states that other workers wrote. Raises StateUnavailable."""
-        with self._states.lock:
-            self._states.refresh(self._deps.fleet.store)
+        self._states.refresh(self._deps.fleet.store)
 
     def sample(
         self, record: HostRecord, program: Program | None, parameters: Mapping[str, Value]

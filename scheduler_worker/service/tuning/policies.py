@@ -82,8 +82,7 @@ class TuningPolicies:
 
     def refresh(self) -> None:
         """Read the files and the policies set by RPC again. Raises StateUnavailable."""
-        with self.records.lock:
-            self.records.refresh(self._store)
+        self.records.refresh(self._store)
         self._read()
 
     def _read(self) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
+from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.tuning.averages import Windows
@@ -140,7 +140,7 @@ class HostStates(Replica):
     def _transaction(self, uuid: str, state: TunedHostState | None, now_s: float) -> Transaction:
         key = HOST_KEY + uuid
         put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
-        return Transaction([put], [Guard(key, self.version(key))])
+        return self.replacing(put)
 
     def _keep(self, uuid: str, state: TunedHostState | None, version: int) -> None:
         """Know what was written as it is: to decode it would take as long as to write it."""

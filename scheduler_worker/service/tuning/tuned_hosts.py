@@ -46,10 +46,8 @@ class TunedHosts:
             StateUnavailable: the store cannot be reached.
         """
         self._policies.refresh()
-        self._fleet.refresh_globals()
-        known = {
-            name: self._current(name) for name in self._fleet.names() if cluster in {None, name}
-        }
+        names = self._fleet.read_names()
+        known = {name: self._current(name) for name in names if cluster in {None, name}}
 
         def tuned(replica: ClusterReplica) -> Iterable[str]:
             states = known.get(replica.scope)
@@ -86,6 +84,5 @@ class TunedHosts:
 
     def _current(self, cluster: str) -> StoredHostStates:
         states = self._states.setdefault(cluster, StoredHostStates(cluster))
-        with states.lock:
-            states.refresh(self._fleet.store)
+        states.refresh(self._fleet.store)
         return states

@@ -64,8 +64,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
     def clusters(self) -> Iterator[str]:
         """Read the policies in force, and yield the clusters that have some."""
         self.policies.refresh()
-        self._fleet.refresh_globals()
-        for cluster in self._fleet.names():
+        for cluster in self._fleet.read_names():
             if self.policies.program(cluster) is not None:
                 yield cluster
 
@@ -118,8 +117,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
             StateUnavailable: the store cannot be reached.
         """
         self.policies.refresh()
-        self._fleet.refresh_globals()
-        for name in self._fleet.names():
+        for name in self._fleet.read_names():
             if cluster in {None, name}:
                 self._tuning_of(name).refresh()
         records, following = listing.page(

@@ -1,14 +1,16 @@
-"""An outage of the state is logged when it begins and when it ends."""
+"""An outage of the state is logged when it begins and when it ends, and counted."""
 
 import logging
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import GLOBAL, Seen
 from tests.support.clock import ManualClock
+from tests.support.observers import CountingObserver
 
 FULL = "The shared state at h:1 cannot be used: OOM command not allowed"
 AWAY = "The shared state at h:1 cannot be used: Connection refused"
@@ -80,10 +82,12 @@ def test_a_state_that_refuses_writes_has_an_outage_though_it_can_be_read(
 ):
     assert state.problem() is None
     engine.full = {"east", GLOBAL}
+    state.observer = observed = CountingObserver()
     for _ in range(3):
         with pytest.raises(StateUnavailable):
             commit(state)
         state.changes("east", Seen())
+    assert observed.of(events.STATE_ERRORS) == {(): 3}
     assert state.problem() == FULL
     assert logged() == [FULL]
     clock.advance(12.3)

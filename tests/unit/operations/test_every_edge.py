@@ -218,7 +218,7 @@ def more(rest):
     rest.call(put_policy, id="packing", name="packed")
     for name in ("w1", "w2"):
         facts = WorkerFacts(name=name, version="1", topic="scheduler")
-        Presence(world.state, facts, world.observed, WorkerReport).renew()
+        Presence(world.state, facts, WorkerReport).renew()
 
 
 # Rights and audit

@@ -65,7 +65,7 @@ def add(rest: Rest, name: str, facts: dict[str, Any] | None = None, **report: An
     """A worker that reports this once."""
     known = WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | (facts or {}))
     made = WorkerReport(**report)
-    presence.Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
+    presence.Presence(rest.world.state, known, lambda: made).renew()
 
 
 def durations(*found_s: float) -> Spread:

@@ -39,7 +39,7 @@ def facts(name: str = "a", **more) -> WorkerFacts:
 
 
 def worker(world: World, name: str = "a", report: WorkerReport = FULL) -> Presence:
-    return Presence(world.state, facts(name), world.observed, lambda: report)
+    return Presence(world.state, facts(name), lambda: report)
 
 
 def put(world: World, scope: str, record: object) -> None:
@@ -80,7 +80,7 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
 
 def test_a_worker_whose_report_fails_is_known_all_the_same(world):
     with pytest.raises(ZeroDivisionError):
-        Presence(world.state, facts(), world.observed, raising(ZeroDivisionError())).renew()
+        Presence(world.state, facts(), raising(ZeroDivisionError())).renew()
     [found] = ReportedWorkers(world.state).read()
     assert (found.report, found.state) == (None, "no report")
 
@@ -93,11 +93,10 @@ def test_the_others_know_that_a_worker_is_drained(world):
         assert presence.workers(world.state) == [facts(is_drained=is_drained)] == [one.facts]
 
 
-def test_an_outage_is_noted_by_who_reports_and_raised_to_who_reads(world):
+def test_an_outage_is_raised_to_who_reads(world):
     one = worker(world)
     world.state.changes = raising(StateUnavailable("away"))
     assert one.renew() == RENEW_S
-    assert ("state failed",) in world.observed.events
     with pytest.raises(StateUnavailable):
         ReportedWorkers(world.state).read()
 

@@ -55,7 +55,7 @@ def test_a_failed_commit_gives_the_claims_back_and_ends_its_lease_once(world, mo
     with pytest.raises(StateUnavailable, match="cable"):
         world.ask("i1")
     monkeypatch.undo()
-    assert [event[0] for event in world.observed.events] == ["granted", "ended", "state failed"]
+    assert [event[0] for event in world.observed.events] == ["granted", "ended"]
     assert used_vcpus(world) == 0
     assert world.place("i2") == ["a"]
 

@@ -70,7 +70,6 @@ def test_other_errors_are_reported_by_name(world, monkeypatch):
     assert reasons[0].startswith("spec_obj.scheduler_hints.cluster: there is no cluster 'x'")
     assert reasons[1] is None, "what it was is in the trace"
     assert reasons[2]
-    assert world.observed.events[-1] == ("state failed",)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +187,3 @@ def test_a_fanout_that_all_workers_apply_is_counted_once(world):
     for _ in range(2):
         Writer(world.state, world.observed).write(replica, ["a"], lambda *_: plan, once="m1")
     assert world.observed.events == [("released", 1)]
-
-
-def test_a_report_without_the_store_is_counted_as_a_failure(world):
-    world.state.close()
-    with pytest.raises(StateUnavailable):
-        world.report(host("a"))
-    assert world.observed.events == [("state failed",)]
