@@ -31,9 +31,9 @@ Plain = dict[str, Any]
 # Aggregates
 
 
-def decode_aggregates(value: Any, path: str = "aggregates") -> list[Aggregate]:
+def decode_aggregates(value: Any) -> list[Aggregate]:
     """A list of aggregates, an ``AggregateList``, or one aggregate."""
-    aggregates = _members(value, path, kinds.AGGREGATE, MAX_AGGREGATES)
+    aggregates = _members(value, "aggregates", kinds.AGGREGATE, MAX_AGGREGATES)
     return [decode_aggregate(aggregate, where) for aggregate, where in aggregates]
 
 
@@ -53,9 +53,9 @@ def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
 _SIZES = ("memory_mb", "vcpus", "root_gb", "ephemeral_gb")
 
 
-def decode_instances(value: Any, path: str = "instance_info") -> dict[str, Plain]:
+def decode_instances(value: Any) -> dict[str, Plain]:
     """Instances as uuid -> facts: an ``InstanceList``, or a list of instances, dicts or uuids."""
-    listed = _members(value, path, kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
+    listed = _members(value, "instance_info", kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
     facts = [_instance(plain(member, where, kinds.INSTANCE), where) for member, where in listed]
     return {fact["uuid"]: fact for fact in facts}
 

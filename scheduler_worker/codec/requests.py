@@ -48,11 +48,7 @@ _Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
 
 
 def decode_request_spec(
-    value: Any,
-    path: str = "spec_obj",
-    *,
-    paths: Mapping[str, str] | None = None,
-    is_strict: bool = False,
+    value: Any, *, paths: Mapping[str, str] = {}, is_strict: bool = False
 ) -> RequestSpec:
     """Decode a ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
@@ -62,14 +58,13 @@ def decode_request_spec(
 
     Raises RequestError: names the field, what it needs and what came.
     """
-    spec = plain(value, path, kinds.REQUEST_SPEC, is_strict=is_strict)
+    spec = plain(value, "spec_obj", kinds.REQUEST_SPEC, is_strict=is_strict)
     if is_strict and isinstance(spec, dict):
         _prepare_written(spec)
-    decoded = _decoded(spec, path, paths or {})
+    decoded = _decoded(spec, "spec_obj", paths)
     if is_strict and _ALIAS in decoded.flavor.extra_specs and decoded.pci_requests is None:
-        where = (paths or {}).get("flavor", f"{path}.flavor")
         raise RequestError(
-            f"{where}.extra_specs.{_ALIAS}",
+            f"{paths.get('flavor', 'spec_obj.flavor')}.extra_specs.{_ALIAS}",
             "only Nova knows its aliases; list the devices in pci_requests instead",
         )
     return decoded
@@ -253,38 +248,38 @@ def decode_names(value: Any, path: str) -> tuple[str, ...]:
     return names
 
 
-def decode_remaining(value: Any, path: str = "deadline_s") -> float | None:
+def decode_remaining(value: Any) -> float | None:
     """Seconds that the caller waits, more than 0 and at most a day; None: without a deadline."""
     if value is None:
         return None
-    seconds: float = typed(value, _Patience, path)
+    seconds: float = typed(value, _Patience, "deadline_s")
     return seconds
 
 
-def decode_priority(value: Any, path: str = "priority") -> int:
+def decode_priority(value: Any) -> int:
     """The priority of a request, from -100 to 100; 0 by default."""
-    priority: int = typed(0 if value is None else value, _Priority, path)
+    priority: int = typed(0 if value is None else value, _Priority, "priority")
     return priority
 
 
-def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str, ...] | None:
+def decode_instance_uuids(value: Any) -> tuple[str, ...] | None:
     """The instances of a request, without repetition; None where the caller named none."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)) and len(value) > MAX_INSTANCES:
-        raise RequestError(path, f"at most {MAX_INSTANCES} instances, got {len(value)}")
+        raise RequestError("instance_uuids", f"at most {MAX_INSTANCES} instances, got {len(value)}")
     if not isinstance(value, (list, tuple)):
-        raise wrong(path, "a list of uuids", value)
-    uuids = decode_names(value, path)
+        raise wrong("instance_uuids", "a list of uuids", value)
+    uuids = decode_names(value, "instance_uuids")
     if len(set(uuids)) < len(uuids):
         twice = next(uuid for number, uuid in enumerate(uuids) if uuid in uuids[:number])
-        raise RequestError(path, f"{quoted(twice)} is listed twice")
+        raise RequestError("instance_uuids", f"{quoted(twice)} is listed twice")
     return uuids
 
 
-def decode_host_names(value: Any, path: str = "hosts") -> list[tuple[str, str | None]]:
+def decode_host_names(value: Any) -> list[tuple[str, str | None]]:
     """``{host, nodename}`` dicts as pairs; without a node name for all nodes of the host."""
-    return [(host.host, host.nodename) for host in decode_as(list[_HostName], value, path)]
+    return [(host.host, host.nodename) for host in decode_as(list[_HostName], value, "hosts")]
 
 
 def encode_selection(selection: Selection) -> Plain:
@@ -330,17 +325,17 @@ def _set_limits(limits: SchedulerLimits) -> Plain:
     return {name: limit for name, limit in fields.items() if limit is not None}
 
 
-def decode_selection(value: Any, path: str = "selection") -> Selection:
+def decode_selection(value: Any) -> Selection:
     """Decode a ``Selection`` primitive of any 1.x version. Raises RequestError."""
-    fields = dict(plain(value, path, kinds.SELECTION))
+    fields = dict(plain(value, "selection", kinds.SELECTION))
     fields.pop("allocation_request_version", None)
     text = fields.pop("allocation_request", None)
     if text is not None:
         try:
             fields["allocation"] = msgspec.json.decode(text)
         except (msgspec.DecodeError, TypeError) as error:
-            raise RequestError(f"{path}.allocation_request", f"is no JSON: {error}") from None
-    return typed(fields, Selection, path)
+            raise RequestError("selection.allocation_request", f"is no JSON: {error}") from None
+    return typed(fields, Selection, "selection")
 
 
 def encode_diagnosis(diagnosis: Diagnosis) -> Plain:

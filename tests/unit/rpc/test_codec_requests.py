@@ -322,8 +322,8 @@ def test_bad_flavors(change, problem):
     ],
 )
 def test_bad_requests(change, problem):
-    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, **change}, "arg")
-    assert message.startswith(f"arg.{problem}")
+    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, **change})
+    assert message.startswith(f"spec_obj.{problem}")
 
 
 def test_long_values_are_cut():
