@@ -124,7 +124,8 @@ class _Enough(_OfAmount):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         total = self.amount.total(host_state)
         used = self.amount.used(host_state, total)
-        fits = self._fits(self.reads(spec_obj), total, self._known_limit(host_state), used)
+        limit = self._limit_at(total, host_state)
+        fits = self._fits(self.reads(spec_obj), total, limit, used)
         return bool(fits or host_state.has_inventories)
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
@@ -152,7 +153,7 @@ class _Enough(_OfAmount):
         return f"{needs}; {used} are used of {whole} x {self.ratio_of(host_state):g}"
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        limit = self._known_limit(host_state)
+        limit = self.limit_of(host_state)
         is_unlimited = self.amount.may_be_unlimited and limit <= 0
         if is_unlimited or host_state.has_inventories:
             return {}
@@ -160,20 +161,20 @@ class _Enough(_OfAmount):
 
     def limit(self, hosts: Hosts) -> Values:
         """The limit of each host."""
-        return hosts.derived((type(self), "limit"), self._limit_of, "f8", self._limits_at_first)
+        return hosts.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
         unreserved = self.amount.total(hosts) - self.amount.reserved(hosts)
         limits: Values = unreserved * hosts.column(self.amount.ratio)
         return limits
 
-    def _known_limit(self, host_state: HostState) -> float:
-        limit: float = self.limit(host_state.table).item(host_state.row)
-        return limit
+    def limit_of(self, host_state: HostState) -> float:
+        """The limit of one host."""
+        return self._limit_at(self.amount.total(host_state), host_state)
 
-    def _limit_of(self, host_state: HostState) -> float:
-        unreserved: int = self.amount.total(host_state) - self.amount.reserved(host_state)
-        return unreserved * self.ratio_of(host_state)
+    def _limit_at(self, total: float, host_state: HostState) -> float:
+        limit: float = (total - self.amount.reserved(host_state)) * self.ratio_of(host_state)
+        return limit
 
     def ratio_of(self, host_state: HostState) -> float:
         """The allocation ratio of one host."""
@@ -186,7 +187,7 @@ class _AggregateRatio(_Enough):
     def _limits_at_first(self, hosts: Hosts) -> Values:
         if self.amount.ratio not in hosts.metadata_keys:
             return super()._limits_at_first(hosts)
-        return np.fromiter(map(self._limit_of, hosts.states()), "f8", len(hosts))
+        return np.fromiter(map(self.limit_of, hosts.states()), "f8", len(hosts))
 
     def ratio_of(self, host_state: HostState) -> float:
         ratios = raw_values(host_state.aggregates, self.amount.ratio)
