@@ -13,7 +13,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from scheduler_worker import conf as configuration
@@ -60,7 +61,8 @@ LOG = logging.getLogger(__name__)
 
 _CLAIMS_S = 5.0
 """How long a worker that stops takes claims back."""
-_LOOK_S, _DONE_S = 0.5, 3600.0
+_CHECK_S, _DONE_S = 0.5, 3600.0
+"""Between two checks whether all hosts are known, and once they are."""
 
 
 class Worker:
@@ -249,10 +251,13 @@ class Worker:
         ]
         if self.dry_run is not None:
             return Components(*common)
-        taking_over = Periodic("taking over", self._take_over, _LOOK_S) if self.feeder else None
+        taking_over = None
+        if self.feeder is not None:
+            take_over = partial(self._take_over, self.feeder.unready)
+            taking_over = Periodic("taking over", take_over, _CHECK_S)
         return Components(*common, taking_over, self.tuner, self.balancer, self._unit_files)
 
-    def _take_over(self) -> float:
+    def _take_over(self, unready: Callable[[], str | None]) -> float:
         """Come first once all hosts are known; returns the seconds until the next check.
 
         A nova-scheduler that serves the same topic loses some of the requests that it gets while it
@@ -260,10 +265,10 @@ class Worker:
         no more than the other leaves.
         """
         with contextlib.suppress(StateUnavailable):
-            if self.feeder is None or self.feeder.unready() is None:
+            if unready() is None:
                 self._server.come_first()
                 return _DONE_S
-        return _LOOK_S
+        return _CHECK_S
 
     def start(self) -> bool:
         """Start to consume; False if :meth:`stop` was called before that.

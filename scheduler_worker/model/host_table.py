@@ -55,7 +55,7 @@ _NOTHING: frozenset[Any] = frozenset()
 
 
 class SetIndex(dict[Key, "Value | set[Value]"]):
-    """Key -> the values filed under it. Most have one, which is kept without a set."""
+    """Key -> the values filed under it, which are no sets. A single one is kept without a set."""
 
     def of(self, key: Key) -> Collection[Value]:
         """The values under a key."""
@@ -202,8 +202,10 @@ class HostTable(Hosts):
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
         mask = np.zeros(len(self), bool)
         for host in hosts:
-            folded = host.lower()
-            names = {folded, *self._in_other_case.of(folded)} if ignore_case else (host,)
+            names = {host}
+            if ignore_case:
+                folded = host.lower()
+                names = {folded, *self._in_other_case.of(folded)}
             for row in [row for name in names for row in self._named(name)]:
                 mask[row] = True
         return mask

@@ -111,13 +111,13 @@ class HostDetails(Host, frozen=True, kw_only=True):
     record: dict[str, Any]
 
 
-class HostsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterHostsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which hosts are listed."""
 
     cluster: Annotated[str | None, Meta(description="Only hosts of this cluster.")] = None
 
 
-class HostQuery(HostsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostQuery(ClusterHostsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which hosts are listed; several conditions must all hold."""
 
     name: Annotated[

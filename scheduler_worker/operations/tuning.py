@@ -16,7 +16,7 @@ from msgspec import Meta
 from scheduler_worker.errors import Conflict, NotFound
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.operations.callers import Right
-from scheduler_worker.operations.hosts import MOST_OF_A_NAME, HostsQuery, OneHost, only_one
+from scheduler_worker.operations.hosts import MOST_OF_A_NAME, ClusterHostsQuery, OneHost, only_one
 from scheduler_worker.operations.operation import (
     DOCUMENT,
     Call,
@@ -163,7 +163,7 @@ def list_tuning_alarms(call: Call, _: Nothing) -> Page[TuningAlarm]:
 
 
 @operation("GET", None)
-def get_statistics(call: Call, query: HostsQuery) -> Page[HostStatistics]:
+def get_statistics(call: Call, query: ClusterHostsQuery) -> Page[HostStatistics]:
     """List hosts with their VMs, as tuning rules see them."""
     hosts, following = call.worker.tuner.statistics(query.cluster, query.marker, query.limit)
     items = [
@@ -286,7 +286,7 @@ class TunedHostDetails(TunedHostView, frozen=True, kw_only=True):
     entities: list[TunedEntity]
 
 
-class TunedHostsQuery(HostsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TunedHostsQuery(ClusterHostsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which hosts are listed."""
 
     search: Annotated[

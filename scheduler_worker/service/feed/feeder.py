@@ -446,14 +446,15 @@ class Looker(Periodic):
         if not self._feeder.is_leader():
             return _STEP_S
         try:
-            with contextlib.suppress(StateUnavailable):
-                if not self.look_if_asked():
-                    records = self._records
-                    self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
-                return 0.0
+            if not self.look_if_asked():
+                records = self._records
+                self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
+        except StateUnavailable:
+            return _STEP_S  # the state itself logs and counts it
         except Conflict as error:
             LOG.info("Hosts are looked at again in a moment: %s", error)
-        return _STEP_S
+            return _STEP_S
+        return 0.0
 
     def look_if_asked(self) -> bool:
         """Refresh if that was requested; whether it was. Raises Conflict, StateUnavailable."""

@@ -167,8 +167,9 @@ _COMMON = (
     *("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio"),
 )
 """The fields that are the same for many hosts; one object serves all of these."""
-_OPTIONAL = ("sources", "stats", "service", "load", "vms")
-_NOTHING: dict[str, Any] = {}
+_OFTEN_EMPTY = ("sources", "stats", "service", "load", "vms")
+"""The dicts of which one empty one serves all hosts: nobody writes into a record."""
+_EMPTY: dict[str, Any] = {}
 # Bounded: facts of hosts that are gone are forgotten.
 _common = lru_cache(maxsize=16_384, typed=True)(lambda value: value)
 _read_host = msgspec.json.Decoder(HostRecord).decode
@@ -182,9 +183,9 @@ def read_host(value: bytes | str) -> HostRecord:
         # Agents mostly send the CPU's description as text; an object cannot be looked up.
         if fact and not isinstance(fact, dict):
             msgspec.structs.force_setattr(record, name, _common(fact))
-    for name in _OPTIONAL:
-        if not getattr(record, name):
-            msgspec.structs.force_setattr(record, name, _NOTHING)
+    for name in _OFTEN_EMPTY:
+        if getattr(record, name) == _EMPTY:
+            msgspec.structs.force_setattr(record, name, _EMPTY)
     if record.nodename == record.host:
         msgspec.structs.force_setattr(record, "nodename", record.host)
     return record
