@@ -9,10 +9,11 @@ answer would say that it was done. Of what another engine sends it is ignored.
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
-from xml.parsers import expat
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
@@ -30,6 +31,7 @@ AnyResource = TypeVar("AnyResource", bound=Resource)
 Plain = dict[str, Any]
 
 XML_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+_TOO_DEEP = f"the text is nested more than {MAX_DEPTH} deep"
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -94,100 +96,75 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
 
 def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
     """The members of a collection in XML, with any number of elements. Raises MalformedBody."""
-    root = _Tree(max_elements=None).parse(text)
-    if root.name != kind.elements:
-        raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.elements}>")
-    members = [
-        _plain_of_element(kind, child, strict=False)
-        for child in root.children
-        if child.name == kind.element
-    ]
+    root = _parse(text, max_elements=None)
+    if root.tag != kind.elements:
+        raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.elements}>")
+    members = [_plain_of_element(kind, child, strict=False) for child in root.findall(kind.element)]
     try:
         return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         raise MalformedBody(f"{kind.elements}: {error}") from None
 
 
-class _Element:
-    __slots__ = ("attributes", "children", "name", "texts")
-
-    def __init__(self, name: str, attributes: Mapping[str, str]) -> None:
-        self.name = name
-        self.attributes = attributes
-        self.children: list[_Element] = []
-        self.texts: list[str] = []
-
-
-class _Tree:
+class _Tree(ElementTree.TreeBuilder):
     """Builds the elements of an XML text, and stops as soon as a limit is exceeded."""
 
-    def __init__(self, max_elements: int | None = MAX_ELEMENTS) -> None:
+    def __init__(self, max_elements: int | None) -> None:
+        super().__init__()
         self._max_elements = max_elements
-        self.root: _Element | None = None
-        self._open: list[_Element] = []
-        self._count = 0
-        self._parser = expat.ParserCreate()
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text
-        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+        self._count = self._depth = 0
 
-    def parse(self, text: bytes) -> _Element:
-        try:
-            self._parser.Parse(text, True)
-        except (expat.ExpatError, UnicodeError, ValueError, LookupError) as error:
-            if isinstance(error, MalformedBody):
-                raise
-            raise MalformedBody(f"this is not well-formed XML: {error}") from None
-        if self.root is None:
-            raise MalformedBody("the text has no element")
-        return self.root
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
+    def start(self, tag: str, attrs: dict[str, str]) -> Element:
         self._count += 1
-        _check_limits(len(self._open) + 1, self._count, self._max_elements)
-        element = _Element(name, attributes)
-        if self._open:
-            self._open[-1].children.append(element)
-        else:
-            self.root = element
-        self._open.append(element)
+        self._depth += 1
+        _check_limits(self._depth, self._count, self._max_elements)
+        return super().start(tag.rpartition("}")[2], attrs)  # without a namespace
 
-    def _end(self, _name: str) -> None:
-        self._open.pop()
+    def end(self, tag: str) -> Element:
+        self._depth -= 1
+        return super().end(tag.rpartition("}")[2])
 
-    def _text(self, text: str) -> None:
-        self._open[-1].texts.append(text)
-
-    def _refuse_doctype(self, *_: object) -> None:
+    def doctype(self, *_: object) -> None:
         raise MalformedBody("a document type is not accepted; leave out <!DOCTYPE ...>")
+
+
+def _parse(text: bytes, max_elements: int | None = MAX_ELEMENTS) -> Element:
+    # The tree refuses document types, so that no text declares entities.
+    parser = ElementTree.XMLParser(target=_Tree(max_elements))  # noqa: S314
+    try:
+        parser.feed(text)
+        root: Element = parser.close()
+    except MalformedBody:
+        raise
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise MalformedBody(f"this is not well-formed XML: {error}") from None
+    return root
 
 
 def _check_limits(depth: int, count: int, max_elements: int | None = MAX_ELEMENTS) -> None:
     if depth > MAX_DEPTH:
-        raise MalformedBody(f"the text is nested more than {MAX_DEPTH} deep")
+        raise MalformedBody(_TOO_DEEP)
     if max_elements is not None and count > max_elements:
         raise MalformedBody(f"the text has more than {max_elements} elements")
 
 
 def _plain_of_xml(kind: type[Resource], text: bytes) -> Plain:
-    root = _Tree().parse(text)
-    if root.name != kind.element:
-        raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.element}>")
+    root = _parse(text)
+    if root.tag != kind.element:
+        raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.element}>")
     return _plain_of_element(kind, root, strict=not kind.has_others)
 
 
-def _plain_of_element(kind: type[Resource], element: _Element, *, strict: bool) -> Plain:
+def _plain_of_element(kind: type[Resource], element: Element, *, strict: bool) -> Plain:
     values: Plain = {}
     fields = {field.name: field for field in _fields(kind)}
-    for name, value in element.attributes.items():
+    for name, value in element.attrib.items():
         if name in fields and fields[name].place in {_Place.ATTRIBUTE, _Place.BOTH}:
             values[name] = value
-    for child in element.children:
-        field = fields.get(child.name)
+    for child in element:
+        field = fields.get(child.tag)
         if field is None or field.place is _Place.ATTRIBUTE:
-            _check_no_field(kind, child.name, strict=strict)
+            _check_no_field(kind, child.tag, strict=strict)
             continue
         plain = _plain_of_child(field, child, strict=strict)
         if field.place is _Place.REPEATED:
@@ -197,21 +174,21 @@ def _plain_of_element(kind: type[Resource], element: _Element, *, strict: bool) 
     return values
 
 
-def _plain_of_child(field: _Field, child: _Element, *, strict: bool) -> Any:
+def _plain_of_child(field: _Field, child: Element, *, strict: bool) -> Any:
     if field.resource is None:
-        return "".join(child.texts)
+        return "".join(child.itertext())
     if field.place is _Place.LIST:
         return _plain_of_list(field.resource, child, strict=strict)
     return _plain_of_element(field.resource, child, strict=strict)
 
 
-def _plain_of_list(kind: type[Resource], element: _Element, *, strict: bool) -> list[Plain]:
+def _plain_of_list(kind: type[Resource], element: Element, *, strict: bool) -> list[Plain]:
     members = []
-    for child in element.children:
-        if child.name == kind.element:
+    for child in element:
+        if child.tag == kind.element:
             members.append(_plain_of_element(kind, child, strict=strict))
         else:
-            _check_no_field(kind, child.name, strict=strict)
+            _check_no_field(kind, child.tag, strict=strict)
     return members
 
 
@@ -221,10 +198,11 @@ def _check_no_field(kind: type[Resource], name: str, *, strict: bool) -> None:
 
 
 def _plain_of_json(kind: type[Resource], text: bytes) -> Plain:
-    _check_nesting(text)
     try:
         document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise MalformedBody(_TOO_DEEP) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedBody(f"this is not well-formed JSON: {error}") from None
     _check_limits(0, _count(document))
     if isinstance(document, dict) and list(document) == [kind.element]:
@@ -232,21 +210,13 @@ def _plain_of_json(kind: type[Resource], text: bytes) -> Plain:
     return _plain_of_object(kind, document, kind.element)
 
 
-def _check_nesting(text: bytes) -> None:
-    """Refuse deep texts before they are parsed; brackets in strings do not count."""
-    depth = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
-        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
-        if depth > MAX_DEPTH:
-            _check_limits(depth, 0)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, dict):
-        return 1 + sum(map(_count, value.values()))
-    if isinstance(value, list):
-        return 1 + sum(map(_count, value))
-    return 1
+def _count(value: Any, depth: int = 0) -> int:
+    """How many values are in a value of JSON. Raises MalformedBody where it is too deep."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    _check_limits(depth + 1, 0)
+    members = value.values() if isinstance(value, dict) else value
+    return 1 + sum(_count(member, depth + 1) for member in members)
 
 
 def _plain_of_object(kind: type[Resource], value: Any, path: str) -> Plain:
