@@ -1,17 +1,11 @@
-"""Reads the inputs of a dry run: a file of samples, and one of parameters.
+"""Reads the inputs of a dry run: a file of samples, and one of parameters."""
 
-Both are YAML. Plain decimal numbers, ``true``, ``false`` and null have their meaning; all other
-scalars are texts, as in policies.
-"""
-
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
-import yaml
-
+from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.tuning.statistics import sample_of
@@ -23,19 +17,9 @@ _KEYS = {"load": 1, "vms": 2, "cycles": 0}
 """Key of a sample -> the levels of mappings that its value must have."""
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file. Raises ConfigError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text") from error
-
-
 def read_parameters(path: Path) -> dict[str, Value]:
     """Return the parameters that rules see under ``policy``, by name. Raises ConfigError."""
-    parameters = _read(path)
+    parameters = read_yaml(path)
     if parameters is None:
         return {}
     _expect_mapping(parameters, f"{path}: ", "names and values, such as 'io_threshold: 500'")
@@ -52,7 +36,7 @@ def read_samples(path: Path, parameters: Mapping[str, Value], *, at_most: int) -
 
     Raises ConfigError, which names the entry.
     """
-    document = _read(path)
+    document = read_yaml(path)
     _expect_mapping(document, f"{path}: ", "'samples:' and a list")
     entries = document.pop("samples", None)
     if document:
@@ -146,49 +130,3 @@ def _unknown(key: str, known: Any) -> str:
 def _shown(value: Any) -> str:
     shown = repr(value)
     return "nothing" if value is None else shown if len(shown) <= 60 else f"{shown[:57]}..."
-
-
-# YAML
-
-
-def _read(path: Path) -> Any:
-    try:
-        return yaml.load(read_text(path), Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
-        raise ConfigError(f"{where}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Construct a mapping; refuses duplicate keys and merge keys."""
-        names: set[str] = set()
-        for key, _ in node.value:
-            if key.value == "<<":
-                _refuse(key, "merge keys are not supported")
-            if isinstance(key, yaml.ScalarNode) and key.value in names:
-                _refuse(key, f"duplicate key {_shown(key.value)}")
-            names |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
-
-
-def _refuse(node: yaml.Node, problem: str) -> NoReturn:
-    raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-
-
-def _types() -> Iterator[tuple[str, str, list[str]]]:
-    number = r"[-+]?(0|[1-9][0-9]*)"
-    yield "null", r"(~|null|)$", ["~", "n", ""]
-    yield "bool", r"(true|false)$", ["t", "f"]
-    yield "int", rf"{number}$", list("-+0123456789")
-    yield "float", rf"{number}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list("-+0123456789")
-
-
-for _tag, _pattern, _first in _types():
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)

@@ -18,7 +18,7 @@ from scheduler_worker.api.engine_policies import EngineUnits, Imported, imported
 from scheduler_worker.api.presentation import parameters_of
 from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
-from scheduler_worker.cli.dry_run_files import read_text
+from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, PolicyChange
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, Invalid

@@ -79,7 +79,7 @@ class ImportStored(ManageCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from scheduler_worker.cli import policy_texts
-        from scheduler_worker.cli.dry_run_files import read_text
+        from scheduler_worker.cli.files import read_text
 
         policies = policy_texts.read_policies(read_text(parsed_args.file), str(parsed_args.file))
         with self.administration() as administration:

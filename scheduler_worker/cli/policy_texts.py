@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 from msgspec import structs
 
+from scheduler_worker.cli.files import parsed
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
 from scheduler_worker.policy_store import StoredPolicy
@@ -54,10 +55,7 @@ def read_policies(text: str, place: str) -> list[Given]:
     Raises ConfigError: it is no YAML, or a field is missing, unknown or out of bounds; names the
     file, the policy and the field.
     """
-    try:
-        plain = yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from the safe one
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{place}: {' '.join(str(error).split())}") from None
+    plain = parsed(text, place)
     if not isinstance(plain, dict) or set(plain) != {"policies"}:
         raise ConfigError(f"{place}: expected one field `policies` with a list of policies")
     listed = plain["policies"]
@@ -95,24 +93,6 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses what a person did not mean: a field that is there twice, and aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1}: aliases are not supported")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the field {name!r} is there twice")
-        return super().construct_mapping(node, deep=deep)
 
 
 # Changes

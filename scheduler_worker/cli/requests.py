@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scheduler_worker.cli.bind import FleetCommand, json_of
+from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.decisions import HostVerdict
@@ -113,7 +114,7 @@ class ExplainPlacement(_OfRequests):
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        spec = _read(arguments.file) if arguments.file else {}
+        spec = read_yaml(arguments.file) if arguments.file else {}
         if not isinstance(spec, dict):
             raise ConfigError(
                 f"{arguments.file}: expected a request, such as "
@@ -201,25 +202,12 @@ def _narrowed(spec: Mapping[str, Any], arguments: argparse.Namespace) -> Plain:
     return request
 
 
-def _read(path: Path) -> Any:
-    """A document in YAML or JSON; ``-`` is the standard input. Raises ConfigError."""
-    import yaml
-
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        return yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
-
-
 def _read_flavors(path: Path) -> tuple[list[Plain], Plain]:
     """Flavors and a request without one: a list, or fields ``flavors`` and ``spec_obj``.
 
     The list may be what ``openstack flavor list --long -f json`` prints. Raises ConfigError.
     """
-    document = _read(path)
+    document = read_yaml(path)
     has_both = isinstance(document, dict) and document.keys() <= {"flavors", "spec_obj"}
     flavors = document.get("flavors") if has_both else document
     spec = document.get("spec_obj") or {} if has_both else {}

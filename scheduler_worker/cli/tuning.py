@@ -12,7 +12,8 @@ from pathlib import Path
 
 from scheduler_worker.cli import charts
 from scheduler_worker.cli.commands import PlainCommand, say
-from scheduler_worker.cli.dry_run_files import read_parameters, read_samples, read_text
+from scheduler_worker.cli.dry_run_files import read_parameters, read_samples
+from scheduler_worker.cli.files import read_text
 from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table

@@ -153,16 +153,14 @@ def test_a_copy_of_nova_is_made_as_the_guide_for_its_users_says(desk, monkeypatc
         ("policies: [{name: a, parameters: {b: 80}}]", "numbers in quotes"),
         ("policies: [{name: a}, {name: A}]", "two policies have the name 'a'"),
         ("policies: [{name: a, id: b}, {name: c, id: b}]", "two policies have the id 'b'"),
-        ("policies: [{name: a, name: b}]", "line 1: the field 'name' is there twice"),
-        ("policies: [&x {name: a}, *x]", "line 1: aliases are not supported"),
-        ("policies: [", "while parsing"),
-        ("policies: " + "[" * 5000, "policies.yaml"),
+        ("policies: [{name: a, name: b}]", "1:22: duplicate key 'name'"),
+        ("policies: [", "did not find expected"),
+        ("policies: " + "[" * 5000, "exceeded maximum nesting depth"),
         ("policies: [{name: !!python/name:os.system ''}]", "could not determine a constructor"),
-        ("policies: [{name: 2026-01-01}]", r"policies\[0\]: "),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_the_field(text, problem):
-    with pytest.raises(ConfigError, match=f"policies.yaml: .*{problem}|{problem}"):
+    with pytest.raises(ConfigError, match=f"policies.yaml:.*{problem}"):
         read_policies(text, "policies.yaml")
 
 

@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.connection import seconds
-from scheduler_worker.cli.dry_run_files import read_text
+from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.hosts import OneHost, get_host
 
@@ -77,10 +75,7 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
 
     Raises ConfigError, which names the place, for what is no list of mappings.
     """
-    try:
-        plain = yaml.load(read_text(path), Loader=_Loader)  # noqa: S506 - derived from the safe one
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+    plain = read_yaml(path)
     reports = [plain] if isinstance(plain, dict) else plain
     if not isinstance(reports, list) or not reports:
         raise ConfigError(f"{path}: expected a list of host reports, each with the field host")
@@ -89,13 +84,3 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
             kind = type(report).__name__
             raise ConfigError(f"{path}: report {number + 1}: expected fields, got {kind}")
     return reports
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads times as texts, as reports have them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [resolver for resolver in resolvers if resolver[0] != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
 from scheduler_worker.cli.commands import confirmed
-from scheduler_worker.cli.dry_run_files import read_text
+from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, difference, read_policies, write_policies
 from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
 from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain

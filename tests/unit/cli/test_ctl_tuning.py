@@ -128,7 +128,6 @@ def test_parameters_may_be_empty(files):
          "s.yaml: sample 1: is nested too deeply, or contains itself"),
         ("samples:\n- vms: {web: {a: {b: 1}}, web: {}}",
          "s.yaml:2:27: duplicate key 'web'"),
-        ("samples: [{load: {<<: {a: 1}}}]", "s.yaml:1:19: merge keys are not supported"),
     ],
 )  # fmt: skip
 def test_invalid_samples_are_refused_with_entry_and_reason(files, text, problem):

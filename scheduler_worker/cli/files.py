@@ -1,0 +1,69 @@
+"""Reads the files that people write for commands.
+
+In YAML plain decimal numbers, ``true``, ``false`` and null have their meaning; all other scalars
+are texts, as in policies of the tuning language. JSON is YAML.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.wording import cut
+
+_NUMBER = r"[-+]?(0|[1-9][0-9]*)"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or of the standard input for ``-``. Raises ConfigError."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The document of a file. Raises ConfigError, which names the place."""
+    return parsed(read_text(path), str(path))
+
+
+def parsed(text: str, name: str) -> Any:
+    """The document of a text. Raises ConfigError, which names the place."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        raise ConfigError(f"{where}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: cannot be read as YAML: {error}") from None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping; refuses a key that is there twice, which YAML forbids."""
+        names: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in names:
+                problem = f"duplicate key {cut(key.value)!r}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            names |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+
+for _tag, _pattern, _first in (
+    ("null", "(~|null|)$", ["~", "n", ""]),
+    ("bool", "(true|false)$", ["t", "f"]),
+    ("int", rf"{_NUMBER}$", list("-+0123456789")),
+    ("float", rf"{_NUMBER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list("-+0123456789")),
+    ("merge", "<<$", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
