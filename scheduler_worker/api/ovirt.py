@@ -37,14 +37,17 @@ from scheduler_worker.service.policies.administration import PolicyAdministratio
 from scheduler_worker.service.policies.policy_rules import check_unused
 
 _API_MAJOR, _API_MINOR = 4, 5
-_POLICY_LINKS = (
-    "filters", "weights", "weight", "balances",
-    "filters.scheduling_policy_unit", "weights.scheduling_policy_unit",
-    "weight.scheduling_policy_unit", "balances.scheduling_policy_unit",
-)  # fmt: skip
+_UNIT = "scheduling_policy_unit"
+_FIELDS = {
+    UnitKind.FILTER: ("filters",),
+    UnitKind.WEIGHT: ("weights", "weight"),
+    UnitKind.BALANCE: ("balances",),
+}
+_MEMBER_FIELDS = tuple(field for fields in _FIELDS.values() for field in fields)
+_POLICY_LINKS = (*_MEMBER_FIELDS, *(f"{field}.{_UNIT}" for field in _MEMBER_FIELDS))
 _NOT_SET = (
     *("policy", "default_policy", "locked", "thresholds"),
-    *("filters", "weights", "weight", "balances"),
+    *_MEMBER_FIELDS,
 )
 """What a policy shows, and a client does not set with the policy."""
 _MEMBERS: Mapping[UnitKind, type[types.Filter | types.Weight | types.Balance]] = {
@@ -176,30 +179,22 @@ class OvirtApi:
 
     def _full(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
         """All that a policy says, with its filters, weights and balances."""
-        present = self._presentation(call)
-        return structs.replace(
-            present.policy(stored),
-            policy=stored.document.name,
-            filters=present.filters(stored),
-            weights=present.weights(stored),
-            weight=present.weights(stored),
-            balances=present.balances(stored),
-        )
+        policy = self._with_members(call, stored, frozenset(_POLICY_LINKS))
+        return structs.replace(policy, policy=stored.document.name)
 
     def _policy(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
+        return self._with_members(call, stored, call.follows(_POLICY_LINKS))
+
+    def _with_members(
+        self, call: WebCall, stored: StoredPolicy, follow: frozenset[str]
+    ) -> types.Policy:
         present = self._presentation(call)
         policy = present.policy(stored)
-        follow = call.follows(_POLICY_LINKS)
-        if "filters" in follow:
-            inline = "filters.scheduling_policy_unit" in follow
-            policy = structs.replace(policy, filters=present.filters(stored, inline=inline))
-        if follow & {"weights", "weight"}:
-            inline = any(link.startswith("weight") and "." in link for link in follow)
-            weights = present.weights(stored, inline=inline)
-            policy = structs.replace(policy, weights=weights, weight=weights)
-        if "balances" in follow:
-            inline = "balances.scheduling_policy_unit" in follow
-            policy = structs.replace(policy, balances=present.balances(stored, inline=inline))
+        for kind, fields in _FIELDS.items():
+            if follow & {*fields}:
+                inline = any(f"{field}.{_UNIT}" in follow for field in fields)
+                members = present.members(stored, kind, inline=inline)
+                policy = structs.replace(policy, **dict.fromkeys(fields, members))
         return policy
 
     # Filters, weights and balances of a policy
@@ -249,13 +244,8 @@ class OvirtApi:
     def _members(
         self, call: WebCall, stored: StoredPolicy, kind: UnitKind
     ) -> Sequence[types.Identified]:
-        present = self._presentation(call)
-        inline = bool(call.follows(["scheduling_policy_unit"]))
-        if kind is UnitKind.FILTER:
-            return present.filters(stored, inline=inline)
-        if kind is UnitKind.WEIGHT:
-            return present.weights(stored, inline=inline)
-        return present.balances(stored, inline=inline)
+        inline = bool(call.follows([_UNIT]))
+        return self._presentation(call).members(stored, kind, inline=inline)
 
     # Clusters
 

@@ -6,7 +6,7 @@ the unit. A cluster's id is its name if that is a UUID, else a UUID made of the 
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -97,7 +97,7 @@ class Presentation:
     def _unit_href(self, unit: PolicyUnit) -> str:
         return self.href("schedulingpolicyunits", unit.id)
 
-    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> dict[str, Any]:
+    def _member(self, use: UnitUse, kind: UnitKind, inline: bool) -> dict[str, Any]:
         """The fields of every member: its id, and its unit as a link, or all of it."""
         unit = self._units.used(use.unit, kind)
         if unit is None:  # not installed any more
@@ -128,27 +128,25 @@ class Presentation:
             properties=properties(document.parameters) or None,
         )
 
-    def filters(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Filter, ...]:
-        """The filters of a policy, in the order in which they are evaluated."""
-        kind, uses = UnitKind.FILTER, stored.document.ordered_filters
-        return tuple(
-            types.Filter(position=_NUMBERS[use.position], **self._member(use, kind, inline=inline))
-            for use in uses
-        )
-
-    def weights(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Weight, ...]:
-        """The weights of a policy."""
-        return tuple(
-            types.Weight(factor=use.factor, **self._member(use, UnitKind.WEIGHT, inline=inline))
-            for use in stored.document.weights
-        )
-
-    def balances(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Balance, ...]:
-        """The balance of a policy, or nothing."""
-        use = stored.document.balance
-        if use is None:
-            return ()
-        return (types.Balance(**self._member(use, UnitKind.BALANCE, inline=inline)),)
+    def members(
+        self, stored: StoredPolicy, kind: UnitKind, *, inline: bool = False
+    ) -> Sequence[types.Filter | types.Weight | types.Balance]:
+        """The filters of a policy, in the order in which they are evaluated; or its weights, or its
+        balance; with their units, or links to these.
+        """
+        document = stored.document
+        if kind is UnitKind.FILTER:
+            return tuple(
+                types.Filter(position=_NUMBERS[use.position], **self._member(use, kind, inline))
+                for use in document.ordered_filters
+            )
+        if kind is UnitKind.WEIGHT:
+            return tuple(
+                types.Weight(factor=use.factor, **self._member(use, kind, inline))
+                for use in document.weights
+            )
+        use = document.balance
+        return (types.Balance(**self._member(use, kind, inline)),) if use is not None else ()
 
     # Clusters
 
