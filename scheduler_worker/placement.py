@@ -11,7 +11,7 @@ from scheduler_worker.model.providers import (
     Consumer,
     Listed,
     ProviderFacts,
-    ProviderSum,
+    ProviderSummary,
     ProviderTraits,
     ResourceProvider,
     SharingProvider,
@@ -68,7 +68,7 @@ class Providers(Protocol):
     def having(self, trait: str) -> Sequence[Listed]:
         """Those with a trait."""
 
-    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+    def sums(self, query: str) -> Mapping[str, ProviderSummary]:
         """Those in the trees that a query of allocation candidates finds."""
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:

@@ -256,16 +256,6 @@ class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     aggregates: tuple[str, ...] = ()
 
 
-class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Capacity and use of a provider, as they come for all providers at once."""
-
-    root: str
-    """The uuid of the root of its tree."""
-    capacity: dict[str, int]
-    used: dict[str, int]
-    traits: tuple[str, ...] = ()
-
-
 class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Who takes what of a provider, with all that was allocated up to a generation."""
 
@@ -342,7 +332,7 @@ class SharingProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     aggregates: frozenset[str] = frozenset()
 
 
-class ProviderRoom(NamedTuple):
+class ProviderRoom(msgspec.Struct, frozen=True, gc=False):
     """How much of a resource class a provider has and gives already."""
 
     capacity: int
@@ -396,14 +386,19 @@ class AllocationRequest(msgspec.Struct, frozen=True, gc=False):
     """Name of a request group -> the providers that serve it."""
 
 
-class ProviderSummary(msgspec.Struct, frozen=True, gc=False):
+class ProviderSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A provider in Placement's answer."""
 
-    root: str
+    root: str = msgspec.field(name="root_provider_uuid")
     """The uuid of the root of its tree."""
-    shares: bool
-    rooms: Mapping[str, ProviderRoom]
+    rooms: dict[str, ProviderRoom] = msgspec.field(name="resources")
     """By resource class."""
+    traits: tuple[str, ...] = ()
+
+    @property
+    def shares(self) -> bool:
+        """Whether hosts of its aggregates take from it."""
+        return SHARES in self.traits
 
 
 class CandidatesAnswer(msgspec.Struct, frozen=True, gc=False):

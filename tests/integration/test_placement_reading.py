@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.providers import Inventory, ProviderTraits, Use
+from scheduler_worker.model.providers import Inventory, ProviderRoom, ProviderTraits, Use
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
 from tests.support.placement_server import Cloud
@@ -62,7 +62,7 @@ def test_everything_of_a_provider_is_read(cloud, reader):
     taken = {first: {"VCPU": 2}, second: {"VCPU": 4}}
     assert reader.uses([root]) == {root: Use(generation=found[root].generation, taken=taken)}
     sums = reader.sums("resources=VGPU:1&limit=1000")
-    assert (sums[root].capacity, sums[root].used) == ({"VCPU": 32}, {"VCPU": 6})
+    assert sums[root].rooms == {"VCPU": ProviderRoom(32, 6)}
     assert set(sums[root].traits) == set(traits)
     assert {uuid: each.root for uuid, each in sums.items()} == {root: root, child: root}
 

@@ -11,7 +11,8 @@ from scheduler_worker.model.providers import (
     Inventory,
     Listed,
     ProviderFacts,
-    ProviderSum,
+    ProviderRoom,
+    ProviderSummary,
     ProviderTraits,
     Use,
 )
@@ -101,7 +102,7 @@ class FakePlacement:
         self._count("list", trait)
         return [each for each in self._list() if trait in self._labels(each.uuid).traits]
 
-    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+    def sums(self, query: str) -> Mapping[str, ProviderSummary]:
         """Of trees whose root has all amounts, traits and one of the aggregates."""
         asked = dict(parse_qsl(query))
         self._count("sums", asked["resources"])
@@ -119,14 +120,15 @@ class FakePlacement:
             )
         }
 
-    def _sum(self, provider: Listed) -> ProviderSum:
-        inventories = self.inventories[provider.uuid]
-        capacity = {name: each.capacity for name, each in inventories.items()}
-        return ProviderSum(
+    def _sum(self, provider: Listed) -> ProviderSummary:
+        uuid = provider.uuid
+        return ProviderSummary(
             root=provider.root_provider_uuid,
-            capacity=capacity,
-            used={name: self._used(provider.uuid, name) for name in capacity},
-            traits=self._labels(provider.uuid).traits,
+            rooms={
+                name: ProviderRoom(each.capacity, self._used(uuid, name))
+                for name, each in self.inventories[uuid].items()
+            },
+            traits=self._labels(uuid).traits,
         )
 
     def _used(self, uuid: str, name: str) -> int:

@@ -6,16 +6,14 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.placement.reading import MAX_DETAIL, Held, Summary
+from scheduler_worker.backends.placement.reading import MAX_DETAIL, Held
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import (
-    SHARES,
     AllocationRequest,
     CandidatesAnswer,
     Consumer,
     Owner,
-    ProviderRoom,
     ProviderSummary,
 )
 from scheduler_worker.placement import ClaimRefusal, Why
@@ -35,7 +33,7 @@ class _Request(msgspec.Struct):
 
 class _Candidates(msgspec.Struct):
     allocation_requests: list[_Request]
-    provider_summaries: dict[str, Summary]
+    provider_summaries: dict[str, ProviderSummary]
 
 
 class _Answer(msgspec.Struct):
@@ -63,22 +61,10 @@ class AllocationCandidatesSource:
             raise PlacementRefused(f"its answer to GET {_CANDIDATES} is no such: {error}") from None
         return CandidatesAnswer(
             requests=tuple(
-                AllocationRequest(
-                    _amounts(allocation_request.allocations), allocation_request.mappings
-                )
-                for allocation_request in body.allocation_requests
+                AllocationRequest(_amounts(request.allocations), request.mappings)
+                for request in body.allocation_requests
             ),
-            summaries={
-                uuid: ProviderSummary(
-                    root=provider_summary.root_provider_uuid,
-                    shares=SHARES in provider_summary.traits,
-                    rooms={
-                        name: ProviderRoom(room.capacity, room.used)
-                        for name, room in provider_summary.resources.items()
-                    },
-                )
-                for uuid, provider_summary in body.provider_summaries.items()
-            },
+            summaries=body.provider_summaries,
         )
 
 

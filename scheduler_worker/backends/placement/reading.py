@@ -15,7 +15,7 @@ from scheduler_worker.model.providers import (
     Inventory,
     Listed,
     ProviderFacts,
-    ProviderSum,
+    ProviderSummary,
     ProviderTraits,
     Use,
 )
@@ -37,21 +37,8 @@ class _List(msgspec.Struct):
     resource_providers: list[Listed]
 
 
-class _Room(msgspec.Struct):
-    capacity: int
-    used: int
-
-
-class Summary(msgspec.Struct):
-    """What a provider has, in an answer about allocation candidates."""
-
-    resources: dict[str, _Room]
-    root_provider_uuid: str
-    traits: tuple[str, ...] = ()
-
-
 class _Candidates(msgspec.Struct):
-    provider_summaries: dict[str, Summary]
+    provider_summaries: dict[str, ProviderSummary]
 
 
 class _Inventories(msgspec.Struct):
@@ -101,17 +88,8 @@ class PlacementReader:
     def having(self, trait: str) -> Sequence[Listed]:
         return self._list(f"?required={trait}")
 
-    def sums(self, query: str) -> Mapping[str, ProviderSum]:
-        candidates = self._got(f"/allocation_candidates?{query}", _Candidates)
-        return {
-            uuid: ProviderSum(
-                root=summary.root_provider_uuid,
-                capacity={name: resource.capacity for name, resource in summary.resources.items()},
-                used={name: resource.used for name, resource in summary.resources.items()},
-                traits=summary.traits,
-            )
-            for uuid, summary in candidates.provider_summaries.items()
-        }
+    def sums(self, query: str) -> Mapping[str, ProviderSummary]:
+        return self._got(f"/allocation_candidates?{query}", _Candidates).provider_summaries
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._each(uuids, self._facts)

@@ -9,7 +9,7 @@ from scheduler_worker.model.providers import (
     Inventory,
     Listed,
     ProviderFacts,
-    ProviderSum,
+    ProviderSummary,
     ResourceProvider,
     Use,
     is_capacity,
@@ -71,17 +71,19 @@ class ProviderCache:
                     provider.read_at_s, provider.usages, provider.consumers, provider.generation
                 )
 
-    def add_sums(self, sums: Mapping[str, ProviderSum], read_at_s: float) -> None:
+    def add_sums(self, sums: Mapping[str, ProviderSummary], read_at_s: float) -> None:
         """Take in capacity and use of providers of which nothing better is known."""
         for uuid, summed in sums.items():
             if uuid in self._listed and uuid not in self._facts:
                 inventories = {
-                    name: Inventory(total=capacity) for name, capacity in summed.capacity.items()
+                    name: Inventory(total=room.capacity) for name, room in summed.rooms.items()
                 }
                 self._facts[uuid] = ProviderFacts(
                     generation=None, inventories=inventories, traits=tuple(sorted(summed.traits))
                 )
-                self._usage[uuid] = _Usage(read_at_s, dict(summed.used), None)
+                self._usage[uuid] = _Usage(
+                    read_at_s, {name: room.used for name, room in summed.rooms.items()}, None
+                )
 
     def add_facts(self, facts: Mapping[str, ProviderFacts]) -> None:
         self._facts.update(facts)
@@ -113,15 +115,15 @@ class ProviderCache:
         """Whether it is known what the root has, at least roughly."""
         return root in self._facts and root in self._usage
 
-    def suits(self, provider: str, summed: ProviderSum) -> bool:
+    def suits(self, provider: str, summed: ProviderSummary) -> bool:
         """Whether a provider has at least this room, and these traits, by what is known of it."""
         facts, usage = self._facts.get(provider), self._usage.get(provider)
         if facts is None or usage is None or set(facts.traits) != set(summed.traits):
             return False
         known = {name: inventory.capacity for name, inventory in facts.inventories.items()}
         return all(
-            capacity - summed.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
-            for name, capacity in summed.capacity.items()
+            room.capacity - room.used <= known.get(name, 0) - usage.usages.get(name, 0)
+            for name, room in summed.rooms.items()
         )
 
     def aggregates_of(self, root: str) -> set[str]:

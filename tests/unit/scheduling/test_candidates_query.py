@@ -7,6 +7,7 @@ import pytest
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.providers import (
+    SHARES,
     AllocationRequest,
     CandidatesAnswer,
     ProviderSummary,
@@ -229,7 +230,9 @@ def needs(**spec) -> Needs:
 def answer(*requests: AllocationRequest) -> CandidatesAnswer:
     names = {name for each in requests for name in each.held}
     summaries = {
-        name: ProviderSummary(root=name.partition("/")[0], shares=name.startswith("pool"), rooms={})
+        name: ProviderSummary(
+            root=name.partition("/")[0], rooms={}, traits=(SHARES,) * name.startswith("pool")
+        )
         for name in names
     }
     return CandidatesAnswer(requests, summaries)

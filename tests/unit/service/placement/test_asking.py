@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_worker.errors import NoValidHost, PlacementRefused, PlacementUnavailable, WorkerStops
 from scheduler_worker.model.providers import (
+    SHARES,
     AllocationRequest,
     CandidatesAnswer,
     Inventory,
@@ -56,8 +57,8 @@ class Pooled(PlacementModel):
                 AllocationRequest({root: amounts, "pool": disk}, {"": (root, "pool")})
                 for root in roots
             ),
-            {root: ProviderSummary(root, shares=False, rooms={}) for root in roots}
-            | {"pool": ProviderSummary("pool", shares=True, rooms={"DISK_GB": room})},
+            {root: ProviderSummary(root=root, rooms={}) for root in roots}
+            | {"pool": ProviderSummary(root="pool", rooms={"DISK_GB": room}, traits=(SHARES,))},
         )
 
     def used(self, provider: str) -> int:
