@@ -302,11 +302,9 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def with_more(self, more: Mapping[str, Amounts]) -> Consumer:
         """The same with this in addition; Placement takes no mappings for it."""
-        held = {provider: dict(amounts) for provider, amounts in self.held.items()}
+        held = dict(self.held)
         for provider, amounts in more.items():
-            total = held.setdefault(provider, {})
-            for name, amount in amounts.items():
-                total[name] = total.get(name, 0) + amount
+            held[provider] = dict(Counter(held.get(provider, {})) + Counter(amounts))
         return structs.replace(self, held=held, mappings={})
 
     def without(self, less: Mapping[str, Amounts]) -> Consumer:

@@ -306,12 +306,8 @@ def test_a_lease_that_is_kept_without_a_waiting_request(broken, found_out):
 
 
 def test_a_cluster_queue_that_serves_the_last_first(rebuilt, found_out):
-    rebuilt(
-        WaitingList,
-        "add",
-        "insort_right(self._requests, queued, key=_rank_s)",
-        "self._requests.insert(0, queued)",
-    )
+    new = "self.insert(0, queued)"
+    rebuilt(WaitingList, "add", "insort_right(self, queued, key=_rank_s)", new)
     assert found_out("before their turn")
 
 

@@ -1,5 +1,6 @@
 """What is known of resource providers, made into reports: pure, without a clock and without I/O."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -89,10 +90,9 @@ class ProviderCache:
     def add_uses(self, uses: Mapping[str, Use], read_at_s: float) -> None:
         """Take in who takes what of providers."""
         for uuid, use in uses.items():
-            usages: dict[str, int] = {}
+            usages: Counter[str] = Counter()
             for taken in use.taken.values():
-                for name, amount in taken.items():
-                    usages[name] = usages.get(name, 0) + amount
+                usages.update(taken)
             consumers = tuple(sorted(use.taken)) if len(use.taken) <= MAX_CONSUMERS else None
             self._usage[uuid] = _Usage(read_at_s, usages, consumers, use.generation)
 

@@ -19,6 +19,10 @@ from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 
+class _NotCounted(Exception):
+    """What hosts themselves report does not tell how many fit."""
+
+
 class Capacity:
     """The use case behind ``capacity``; takes no lock of the store, and reserves nothing."""
 
@@ -82,14 +86,7 @@ class Capacity:
         sharing = (self._sharing and self._sharing.known()) or ()
         below = [name for name in FLAVOR_CLASSES if gives_below_root(hosts, name).any()]
         if concerns(needs, sharing, below):
-            raise _NotCounted
-
-
-class _NotCounted(Exception):
-    """What hosts themselves report does not tell how many fit."""
-
-    def __str__(self) -> str:
-        return (
-            "it takes what providers share, or hosts give below their compute nodes; only "
-            "Placement can tell how many fit"
-        )
+            raise _NotCounted(
+                "it takes what providers share, or hosts give below their compute nodes; only "
+                "Placement can tell how many fit"
+            )

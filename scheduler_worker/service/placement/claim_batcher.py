@@ -355,14 +355,14 @@ def _conflict(refusal: ClaimRefusal, written: Iterable[Consumer]) -> PlacementCo
 def _divided(part: list[ClaimJob], refusal: ClaimRefusal) -> list[list[ClaimJob]]:
     """The jobs that a refusal names and the others, if it tells them apart."""
     named = set(refusal.providers)
-    hit = [job for job in part if _concerns(job, named)]
+    hit = [
+        job
+        for job in part
+        if any(not named.isdisjoint(consumer.held) for consumer in job.consumers)
+    ]
     others = [job for job in part if job not in hit]
     return [hit, others] if hit and others else _halves(part)
 
 
 def _halves(part: list[ClaimJob]) -> list[list[ClaimJob]]:
     return [part[len(part) // 2 :], part[: len(part) // 2]]
-
-
-def _concerns(job: ClaimJob, providers: set[str]) -> bool:
-    return any(not providers.isdisjoint(consumer.held) for consumer in job.consumers)

@@ -5,7 +5,6 @@ claim that cannot be answered is taken back after its reservation: a copy of the
 the one or the other before makes it its own, and then it stays.
 """
 
-import math
 from collections.abc import Collection, Iterable
 from functools import partial
 
@@ -25,6 +24,7 @@ from scheduler_worker.service.placement.claim_batcher import (
     Rollback,
 )
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.jobs import deadline_of
 from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
@@ -76,14 +76,10 @@ class PlacementClaims:
 
         ``refused`` is its last claim, which Placement did not take.
         """
-        now_s = self._deps.clock.monotonic_s()
-        left_s = caller_deadline_s - now_s
-        wait_s = self._settings.timeout_s
-        if math.isfinite(left_s):
-            wait_s = left_s * (1 - _FOR_THE_ANSWER)
+        now_s, timeout_s = self._deps.clock.monotonic_s(), self._settings.timeout_s
         return ClaimJob(
             list(_consumers(request, decision)),
-            deadline_s=now_s + wait_s,
+            deadline_s=deadline_of(now_s, caller_deadline_s, timeout_s, kept=_FOR_THE_ANSWER),
             may_join=lambda found: self._is_evacuated(request, found),
             empty=refused.empty if refused else (),
         )
@@ -110,7 +106,8 @@ class PlacementClaims:
             count(refusal.why.value)
             # This worker's data of these providers is outdated, or it would not have chosen them.
             if refusal.why in {Why.FULL, Why.GONE}:
-                self._reader.read_again(refusal.providers or _providers(job))
+                taken = {provider for consumer in job.wanted for provider in consumer.held}
+                self._reader.read_again(refusal.providers or taken)
             raise HostsRefused(_hosts(decision, refusal.providers), refusal.message) from None
         except Exception as error:
             count(type(error).__name__)
@@ -136,12 +133,9 @@ class PlacementClaims:
     def _is_evacuated(self, request: Request, consumer: Consumer) -> bool:
         """Whether what an instance holds is on hosts that its request leaves behind."""
         ignored = {ignore_host.lower() for ignore_host in request.spec.ignore_hosts or ()}
-        hosts = {host.lower() for host in self._hosts_of(consumer.held)}
+        # Of the providers that it holds, the compute nodes have the uuids of hosts.
+        hosts = {record.host.lower() for record in self._deps.fleet.records_of(consumer.held)}
         return bool(hosts) and hosts <= ignored
-
-    def _hosts_of(self, providers: Collection[str]) -> list[str]:
-        """The hosts whose compute nodes are among the providers."""
-        return [record.host for record in self._deps.fleet.records_of(providers)]
 
 
 def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
@@ -150,10 +144,6 @@ def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
         allocation = selections[0].allocation
         if owner is not None and allocation is not None and allocation.allocations:
             yield consumer_of(uuid, allocation, owner)
-
-
-def _providers(job: ClaimJob) -> set[str]:
-    return {provider for consumer in job.wanted for provider in consumer.held}
 
 
 def _hosts(decision: Decision, providers: Collection[str]) -> set[str]:

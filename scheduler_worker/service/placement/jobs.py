@@ -24,6 +24,15 @@ T = TypeVar("T")
 Answer = TypeVar("Answer")
 
 
+def deadline_of(now_s: float, caller_deadline_s: float, timeout_s: float, *, kept: float) -> float:
+    """Until when a request waits: this share of its caller's time is kept for what follows.
+
+    ``timeout_s`` is how long it waits if its caller does not say.
+    """
+    left_s = caller_deadline_s - now_s
+    return now_s + (left_s * (1 - kept) if math.isfinite(left_s) else timeout_s)
+
+
 class Pauses:
     """Until when something is left alone: growing times of random length between its attempts.
 

@@ -168,10 +168,13 @@ class ClusterQueue:
             if not kept.ended and kept.grant.changes.epoch == self._replica.seen.epoch:
                 return kept
             kept.release_quietly()
-        until_s, priority_boost_s = self._urgency()
+        with self._guard:
+            # The lock is waited for no longer than the least patient request would wait.
+            until_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
+            boost_s = next((queued.priority_boost_s for queued in self._waiting), 0.0)
         try:
             return Lease.acquire(
-                self._deps, self._replica, until_s=until_s, priority_boost_s=priority_boost_s
+                self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s
             )
         except ClusterLockTimeout:
             with self._guard:
@@ -179,15 +182,6 @@ class ClusterQueue:
             for queued in overdue:
                 self._time_out(queued)
             return None
-
-    def _urgency(self) -> tuple[float, float]:
-        """The earliest deadline in the queue, and the priority boost of its first request.
-
-        The lock is waited for no longer than the least patient request would wait.
-        """
-        with self._guard:
-            earliest_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
-            return earliest_s, next((queued.priority_boost_s for queued in self._waiting), 0.0)
 
     def _time_out(self, queued: QueuedRequest) -> None:
         now_s = self._now_s()
@@ -232,9 +226,7 @@ class ClusterQueue:
         return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
-        """Declare that these requests are decided here; fail requests that are decided
-        elsewhere.
-        """
+        """Declare that these requests are decided here; fail those that are decided elsewhere."""
         declaring: list[tuple[QueuedRequest, Intent]] = []
         for queued in batch:
             attempt, request = queued.attempt, queued.attempt.request
@@ -270,9 +262,9 @@ class ClusterQueue:
             if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
                 self._time_out(queued)
                 continue
-            # Two copies of one request in a batch would reserve two hosts for an instance.
+            # Two copies of one request in a batch would reserve two hosts for an instance; the next
+            # lease finds what this one reserves.
             if not instances.isdisjoint(attempt.request.instance_uuids):
-                # A copy of a request in this batch: the next lease finds what this one reserves.
                 continue
             instances.update(attempt.request.instance_uuids)
             queued.decided += 1
@@ -283,8 +275,8 @@ class ClusterQueue:
                 placed.append(_Placed(queued, decision, commit))
                 earliest_s = min(earliest_s, attempt.caller_deadline_s)
             except NoValidHost as error:
-                queued.attempt.refused_at[self._replica.scope] = self._replica.capacity_version
-                queued.attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
+                attempt.refused_at[self._replica.scope] = self._replica.capacity_version
+                attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
                 refused.append((queued, error))
             except SchedulerWorkerError as error:
                 queued.fail(error)
@@ -299,9 +291,7 @@ class ClusterQueue:
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]
     ) -> tuple[list[_Placed], list[_Placed]]:
-        """The requests that can be answered in time; and the others, whose claims are given
-        back.
-        """
+        """The requests that can be answered in time; and the others, without their claims."""
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
         late = [

@@ -6,27 +6,12 @@ passes waits for a refresh that began after it, and is decided again, once.
 """
 
 from collections.abc import Collection
-from typing import Protocol
 
 from scheduler_worker.ports import Clock, Store
+from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.state.refreshes import RefreshRecords
-from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import YieldSlot
-
-
-class Feed(Protocol):
-    """The feed as this worker knows it."""
-
-    @property
-    def records(self) -> Replica:
-        """What all workers share of it."""
-
-    def unready(self) -> str | None:
-        """Why requests must not be decided; None: they may. Raises StateUnavailable."""
-
-    def is_ready(self) -> bool:
-        """Whether they may be, by what is known of :attr:`records`."""
 
 
 class RefreshBarrier:
@@ -34,7 +19,7 @@ class RefreshBarrier:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: Feeder,
         store: Store,
         clock: Clock,
         *,

@@ -218,8 +218,8 @@ class Scheduler:
         """
         clock, observer = self._deps.clock, self._deps.observer
         now_s = clock.monotonic_s()
-        life = _Life(request, now_s, now_s + (math.inf if remaining_s is None else remaining_s))
-        life.yield_slot = yield_slot
+        deadline_s = now_s + (math.inf if remaining_s is None else remaining_s)
+        life = _Life(request, now_s, deadline_s, yield_slot)
         try:
             if self._claims is not None:
                 self._claims.check(request)

@@ -8,7 +8,7 @@ differs is read and stored, and the request is decided again.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.jobs import Question, Singleflight
 
@@ -30,24 +31,10 @@ _WORKERS = 8
 """Questions under way at a time: one for each cell, and one for Placement."""
 
 
-class Services(Protocol):
-    """Knows the compute services of hosts."""
-
-    def verify(self, part_id: str, host_uuids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The facts of these hosts' services as they are now, by uuid; what differs is stored.
-
-        Hosts that report for themselves are left out. Raises SourceUnavailable, Conflict,
-        StateUnavailable.
-        """
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
 class VerifyingPorts(msgspec.Struct, frozen=True):
     """What verifying needs of the outside."""
 
-    services: Services
+    services: ServiceCheck
     trees: ProviderTrees | None = None
     """None: Placement is not read."""
 

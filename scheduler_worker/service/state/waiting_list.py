@@ -6,7 +6,6 @@ after it: none starves.
 """
 
 from bisect import insort_left, insort_right
-from collections.abc import Iterator
 from operator import attrgetter
 
 from scheduler_worker.model.decisions import Decision
@@ -38,35 +37,26 @@ class QueuedRequest(Deferred[Decision]):
         self.end()
 
 
-class WaitingList:
+class WaitingList(list[QueuedRequest]):
     """Queued requests by rank; equal ranks in the order of their arrival."""
-
-    def __init__(self) -> None:
-        self._requests: list[QueuedRequest] = []
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[QueuedRequest]:
-        return iter(self._requests)
 
     def add(self, queued: QueuedRequest) -> None:
         """Insert a new request, behind the requests of its rank."""
-        insort_right(self._requests, queued, key=_rank_s)
+        insort_right(self, queued, key=_rank_s)
 
     def put_back(self, queued: QueuedRequest) -> None:
         """Insert a request that was taken, before the requests of its rank."""
-        insort_left(self._requests, queued, key=_rank_s)
+        insort_left(self, queued, key=_rank_s)
 
     def take(self, count: int) -> list[QueuedRequest]:
         """Remove and return the first requests, at most ``count``."""
-        taken = self._requests[:count]
-        del self._requests[:count]
+        taken = self[:count]
+        del self[:count]
         return taken
 
     def take_overdue(self, now_s: float) -> list[QueuedRequest]:
         """Remove and return the requests whose deadline has passed."""
         # Ranks say nothing of deadlines: the last in the queue may have the first one.
-        overdue = [queued for queued in self._requests if queued.deadline_s <= now_s]
-        self._requests = [queued for queued in self._requests if queued.deadline_s > now_s]
+        overdue = [queued for queued in self if queued.deadline_s <= now_s]
+        self[:] = [queued for queued in self if queued.deadline_s > now_s]
         return overdue
