@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate
@@ -87,15 +88,12 @@ class Marks(NamedTuple):
     use: int
 
 
-class _Derived:
+class _Derived(msgspec.Struct):
     """The values, the function of one of them, and how many changed facts they include."""
 
-    __slots__ = ("of", "seen", "values")
-
-    def __init__(self, of: OfOne, values: Values, seen: int) -> None:
-        self.of = of
-        self.values = values
-        self.seen = seen
+    of: OfOne
+    values: Values
+    seen: int
 
 
 class _GroupNumbers:

@@ -105,11 +105,6 @@ class AskedPower(AskedAction, frozen=True, kw_only=True):
         """What the setbacks of the ledger are by."""
         return self.host
 
-    @property
-    def closes(self) -> bool:
-        """Whether the host takes no VM any more."""
-        return self.to != "up"
-
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far an action is, as whoever carries it out says."""

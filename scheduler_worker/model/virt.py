@@ -328,10 +328,6 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     virtual_functions: Counts = ()
     """SR-IOV functions by network."""
 
-    def pages_of(self, size_kb: int) -> int:
-        """The huge pages of a size."""
-        return dict(self.hugepages).get(size_kb, 0)
-
     def plus(self, use: "VirtUse", times: int) -> "VirtUse":
         """The sum; ``times`` is -1 to take the use away."""
         return VirtUse(

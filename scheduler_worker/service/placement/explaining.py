@@ -9,11 +9,11 @@ from scheduler_worker.errors import BackendError, NoValidHost
 from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
 from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.state.allowed_hosts import narrowed
 from scheduler_worker.service.state.attempt import SeededRandom
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

@@ -15,6 +15,7 @@ from scheduler_worker.ports import Clock, ClusterLock, Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement import alternates
 from scheduler_worker.service.placement.allocation_candidates import (
     AllocationCandidatesClient,
@@ -27,7 +28,6 @@ from scheduler_worker.service.placement.deciding import ClusterQueues
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.lease import take_back
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.policies.pipelines import Pipelines
