@@ -152,7 +152,8 @@ class HostTable(Hosts):
         self._reported: dict[str, Instances] = {}
         """Host name -> the instances on it, as reports and Nova's casts say."""
         self._reporting: SetIndex[str, str] = SetIndex()
-        self._aggregates: Mapping[str, Aggregates] = {}
+        self.aggregates: Mapping[str, Aggregates] = {}
+        """The aggregates of every host name, as they were last set."""
         self._generation = 0
         """Rows are numbers, so what is noted of them is void when rows come, go or move."""
         self._changed_facts: list[int] = []
@@ -284,20 +285,15 @@ class HostTable(Hosts):
 
     # Aggregates
 
-    @property
-    def aggregates(self) -> Mapping[str, Aggregates]:
-        """The aggregates of every host name, as they were last set."""
-        return self._aggregates
-
     def aggregates_of(self, host: str) -> Aggregates:
         """The aggregates of a host name."""
-        return self._aggregates.get(host, ())
+        return self.aggregates.get(host, ())
 
     def set_aggregates(
         self, by_host: Mapping[str, Aggregates], empty: Iterable[Aggregate] = ()
     ) -> None:
         """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
-        before, self._aggregates = self._aggregates, by_host
+        before, self.aggregates = self.aggregates, by_host
         known = {id(each): each for some in (*by_host.values(), empty) for each in some}
         self.metadata_items = frozenset(
             item for each in known.values() for item in each.metadata.items()

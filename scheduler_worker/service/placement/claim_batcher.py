@@ -61,16 +61,8 @@ class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
     candidates."""
 
 
-class ClaimRefused(Exception):
-    """Placement does not take a claim at these hosts; nothing was written for the job."""
-
-    def __init__(self, refusal: ClaimRefusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-class ClaimJob(Job[None]):
-    """The consumers of one request, which are written together."""
+class ClaimJob(Job[ClaimRefusal | None]):
+    """The consumers of one request, which are written together, or refused at their hosts."""
 
     def __init__(
         self,
@@ -237,7 +229,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
         if refusal.why is Why.BUSY:
             self._put_off(part, _conflict(refusal, job.wanted))
         else:
-            job.fail(ClaimRefused(refusal))
+            job.succeed(refusal)
         return []
 
     def _after_error(self, part: list[ClaimJob], error: PlacementRefused) -> list[list[ClaimJob]]:

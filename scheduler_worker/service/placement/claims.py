@@ -19,7 +19,6 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_batcher import (
     ClaimBatcher,
     ClaimJob,
-    ClaimRefused,
     ClaimSettings,
     Rollback,
 )
@@ -30,14 +29,6 @@ from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_ANSWER = 0.1
 """The share of a caller's time that is left for the answer."""
-
-
-class HostsRefused(Exception):
-    """Placement does not take the claim at these hosts."""
-
-    def __init__(self, hosts: Collection[str], reason: str) -> None:
-        super().__init__(reason)
-        self.hosts = frozenset(hosts)
 
 
 class PlacementPorts(msgspec.Struct, frozen=True):
@@ -86,11 +77,13 @@ class PlacementClaims:
 
     async def claim(
         self, job: ClaimJob, decision: Decision, yield_slot: YieldSlot = keep_slot
-    ) -> None:
+    ) -> set[str]:
         """Wait until Placement has it; inside ``yield_slot``, unless too many do so already.
 
+        Returns the hosts at which Placement does not take it, and has nothing of it then; another
+        decision without these may succeed.
+
         Raises:
-            HostsRefused: another decision without these hosts may succeed.
             AllocationUpdateFailed: an instance holds something that is in the way.
             PlacementConflict: other writers were always faster; nothing was written.
             PlacementUnavailable: it may have been written or not.
@@ -100,19 +93,18 @@ class PlacementClaims:
         count = partial(self._deps.observer.count, events.CLAIMS, by=len(job.wanted))
         self._batcher.submit(job)
         try:
-            await self._slots.wait(job, yield_slot)
-        except ClaimRefused as error:
-            refusal = error.refusal
-            count(refusal.why.value)
-            # This worker's data of these providers is outdated, or it would not have chosen them.
-            if refusal.why in {Why.FULL, Why.GONE}:
-                taken = {provider for consumer in job.wanted for provider in consumer.held}
-                self._reader.read_again(refusal.providers or taken)
-            raise HostsRefused(_hosts(decision, refusal.providers), refusal.message) from None
+            refusal = await self._slots.wait(job, yield_slot)
         except Exception as error:
             count(type(error).__name__)
             raise
-        count("claimed")
+        count(refusal.why.value if refusal else "claimed")
+        if refusal is None:
+            return set()
+        # This worker's data of these providers is outdated, or it would not have chosen them.
+        if refusal.why in {Why.FULL, Why.GONE}:
+            taken = {provider for consumer in job.wanted for provider in consumer.held}
+            self._reader.read_again(refusal.providers or taken)
+        return _hosts(decision, refusal.providers)
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
         """Take back the claims of these instances, whose reservations were taken back."""

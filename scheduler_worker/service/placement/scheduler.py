@@ -23,7 +23,7 @@ from scheduler_worker.service.placement.allocation_candidates import (
 )
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.claim_batcher import ClaimJob
-from scheduler_worker.service.placement.claims import HostsRefused, PlacementClaims, PlacementPorts
+from scheduler_worker.service.placement.claims import PlacementClaims, PlacementPorts
 from scheduler_worker.service.placement.deciding import ClusterQueues
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
@@ -395,17 +395,14 @@ class Scheduler:
             return None
         deadline_s = life.caller_deadline_s
         life.claim = claims.job(life.asked, life.decision, deadline_s, life.refused_claim)
-        try:
-            with self._spent("claim", life):
-                await claims.claim(life.claim, life.decision, life.yield_slot)
-        except HostsRefused as refused:
-            return self._again(life, refused.hosts)
-        return None
+        with self._spent("claim", life):
+            refused = await claims.claim(life.claim, life.decision, life.yield_slot)
+        return self._again(life, refused) if refused else None
 
     async def _verify(self, verifying: Verifying, life: _Life) -> LifeStage | None:
         """Decide again if a chosen host has changed, and offer others for alternates that have."""
         with self._spent("verify", life):
-            changed = await verifying.changed(life.verification)
+            changed = await verifying.changed(life.decision, life.verification)
         chosen = [some[0] for some in life.decision.selections]
         hosts = {
             selection.service_host for selection in chosen if selection.compute_node_uuid in changed
@@ -433,7 +430,7 @@ class Scheduler:
     def _renew_alternates(self, life: _Life) -> None:
         life.decision = alternates.renewed(self._deps, life.decision, life.request, life.cluster)
 
-    def _again(self, life: _Life, without: frozenset[str] | set[str]) -> LifeStage:
+    def _again(self, life: _Life, without: set[str]) -> LifeStage:
         """Take the hosts back, and decide again without some hosts, as they are by now."""
         self._take_back(life)
         life.rounds += 1

@@ -8,7 +8,7 @@ differs is read and stored, and the request is decided again.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -43,13 +43,8 @@ Facts = Mapping[str, Any]
 """What was read of hosts, by uuid: the facts of a service, or a tree."""
 Differs = Callable[[HostRecord, Any], bool]
 """Whether a host was chosen by something else than these facts."""
-
-
-class Verification(NamedTuple):
-    """What is asked about one decision."""
-
-    decision: Decision
-    questions: Sequence[tuple[Question[Facts], Differs]]
+Verification = Sequence[tuple[Question[Facts], Differs]]
+"""What is asked about one decision."""
 
 
 def _service_differs(chosen: HostRecord, service: Mapping[str, Any]) -> bool:
@@ -89,16 +84,16 @@ class Verifying:
                 questions.append((question, _tree_differs))
         for question, _ in questions:
             self._questions.submit(question)
-        return Verification(decision, questions)
+        return questions
 
-    async def changed(self, verification: Verification) -> frozenset[str]:
+    async def changed(self, decision: Decision, verification: Verification) -> frozenset[str]:
         """Wait; the uuids of hosts that are not as they were when they were chosen.
 
         What is known of them is stored by now. Hosts that cannot be asked about count as known.
         """
         changed: set[str] = set()
         result = "known"
-        for question, differs in verification.questions:
+        for question, differs in verification:
             try:
                 facts = await question
             except SchedulerWorkerError:
@@ -108,7 +103,7 @@ class Verifying:
             # Not what is known now: another request may just have stored the change.
             changed.update(
                 uuid
-                for uuid, record in verification.decision.records.items()
+                for uuid, record in decision.records.items()
                 if uuid in facts and differs(record, facts[uuid])
             )
         self._deps.observer.count(events.VERIFIED, "changed" if changed else result)
