@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.redaction import redacted
 
@@ -60,11 +61,6 @@ def summary(findings: Iterable[Finding]) -> str:
 def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """The findings for a program."""
     return [
-        {
-            "status": str(finding.status),
-            "check": finding.check,
-            "message": redacted(finding.message),
-            "fix": redacted(finding.fix),
-        }
+        {name: redacted(str(value)) for name, value in structs.asdict(finding).items()}
         for finding in findings
     ]

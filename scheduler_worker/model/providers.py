@@ -28,7 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, structs
@@ -318,12 +318,6 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def written(self) -> Consumer:
         """The record once it was written."""
         return structs.replace(self, generation=(self.generation or 0) + 1)
-
-
-def consumer_of(uuid: str, allocation: Any, owner: Owner) -> Consumer:
-    """A new consumer that holds what a selection's allocation describes."""
-    held = {provider: use["resources"] for provider, use in allocation.allocations.items()}
-    return Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
 
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"

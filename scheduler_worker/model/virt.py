@@ -189,7 +189,7 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class HostNumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A NUMA node of the host."""
 
-    index: Annotated[int, Meta(ge=0, le=1023)]
+    index: Index
     memory_mb: Size = 0
     free_mb: Size | None = None
     """Free memory; None: unknown, all of it counts as free."""

@@ -130,16 +130,13 @@ class Feeder(Periodic):
 
         Raises StateUnavailable.
         """
-        if self._unready() is None:
+        if self.unready_as_known() is None:
             return None
         self._refresh()
-        return self._unready()
+        return self.unready_as_known()
 
-    def is_ready(self) -> bool:
-        """Whether requests may be decided, by what is known of :attr:`records`."""
-        return self._unready() is None
-
-    def _unready(self) -> str | None:
+    def unready_as_known(self) -> str | None:
+        """The same, by what is known of :attr:`records`."""
         state, silent_after_s = self.records.state, self._settings.silent_after_s
         if state is None:
             return "Nova's databases have not been read yet; try again"

@@ -219,15 +219,18 @@ class RefreshBarrier:
         return self._hosts.waiting + self._refreshes.waiting
 
     async def until_ready(self, deadline_s: float, yield_slot: YieldSlot) -> str | None:
-        """Wait until all hosts are known; returns why requests must not be decided, if they must
-        not even then. ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
+        """Wait until all hosts are known; returns why requests must not be decided even then.
+
+        ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
         """
         why = self.feed.unready()
         until_s = self._until_s(self._ready_timeout_s, deadline_s)
         if why is None or until_s is None:
             return why
         await self._hosts.until(
-            lambda: self.feed.is_ready() or None, until_s=until_s, yield_slot=yield_slot
+            lambda: self.feed.unready_as_known() is None or None,
+            until_s=until_s,
+            yield_slot=yield_slot,
         )
         return self.feed.unready()
 

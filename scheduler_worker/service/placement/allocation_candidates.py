@@ -82,7 +82,6 @@ class AllocationCandidatesClient:
     def __init__(self, deps: PlacementDependencies, ports: CandidatesPorts) -> None:
         self._deps = deps
         self._ports = ports
-        self._settings = ports.settings
         self._questions: Singleflight[AllocationCandidates | None] = Singleflight(
             deps.clock, name="candidates", workers=ports.settings.workers
         )
@@ -122,8 +121,8 @@ class AllocationCandidatesClient:
         if known is not None and not concerns(needs, known, below):
             return _with(request, None)
         aggregates = self._deps.fleet.globals.aggregates.values()
-        asked = queries(spec, needs, list(aggregates), self._settings.max_placement_results)
-        now_s, timeout_s = self._deps.clock.monotonic_s(), self._settings.timeout_s
+        asked = queries(spec, needs, list(aggregates), self._ports.settings.max_placement_results)
+        now_s, timeout_s = self._deps.clock.monotonic_s(), self._ports.settings.timeout_s
         question = Question(
             (asked, explains),
             lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),

@@ -25,16 +25,11 @@ def are_short(decision: Decision, request: Request) -> bool:
 
 def without(decision: Decision, hosts: Collection[str]) -> Decision:
     """The decision without the alternates among these compute nodes, given by uuid."""
-    return structs.replace(
-        decision,
-        selections=tuple(
-            (
-                some[0],
-                *(selection for selection in some[1:] if selection.compute_node_uuid not in hosts),
-            )
-            for some in decision.selections
-        ),
+    selections = tuple(
+        (first, *(other for other in others if other.compute_node_uuid not in hosts))
+        for first, *others in decision.selections
     )
+    return structs.replace(decision, selections=selections)
 
 
 def renewed(

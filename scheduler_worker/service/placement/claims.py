@@ -13,7 +13,7 @@ import msgspec
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.providers import Consumer, consumer_of
+from scheduler_worker.model.providers import Consumer
 from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_batcher import (
@@ -135,7 +135,8 @@ def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
     for uuid, selections in zip(request.instance_uuids, decision.selections, strict=True):
         allocation = selections[0].allocation
         if owner is not None and allocation is not None and allocation.allocations:
-            yield consumer_of(uuid, allocation, owner)
+            held = {provider: use["resources"] for provider, use in allocation.allocations.items()}
+            yield Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
 
 
 def _hosts(decision: Decision, providers: Collection[str]) -> set[str]:

@@ -76,9 +76,7 @@ class Explaining(NamedTuple):
         return ()
 
     def _asked(self, request: Request) -> tuple[Request, str | None]:
-        """The request with Placement's answer where it has to be asked; and why it must not be
-        decided now, None: it may.
-        """
+        """The request with Placement's answer where it is asked; why it must not be decided now."""
         why = self.barrier.feed.unready() if self.barrier else None
         if not why and self.candidates is not None:
             self.choice.refresh_globals()

@@ -173,9 +173,7 @@ class Scheduler:
         return self._queues.describe(cluster) | waiting
 
     def stop_waiting(self) -> None:
-        """End all waits for capacity and for the feed with WorkerStops, now and from now on; so
-        also for Placement, while it is away.
-        """
+        """End all waits with WorkerStops, now and from now on; for Placement, while it is away."""
         self._capacity.close()
         if self._barrier is not None:
             self._barrier.close()
