@@ -3,6 +3,7 @@
 import enum
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,19 +37,9 @@ class Finding(msgspec.Struct, frozen=True):
         return redacted(f"{text}. {self.fix}" if self.fix else text)
 
 
-def ok(check: str, message: str) -> Finding:
-    """All is well."""
-    return Finding(Status.OK, check, message)
-
-
-def warning(check: str, message: str, fix: str = "") -> Finding:
-    """It should be better."""
-    return Finding(Status.WARNING, check, message, fix)
-
-
-def failed(check: str, message: str, fix: str = "") -> Finding:
-    """It must be better."""
-    return Finding(Status.FAILED, check, message, fix)
+ok = partial(Finding, Status.OK)
+warning = partial(Finding, Status.WARNING)
+failed = partial(Finding, Status.FAILED)
 
 
 def summary(findings: Iterable[Finding]) -> str:

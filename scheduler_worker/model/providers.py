@@ -240,20 +240,18 @@ class Listed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     parent_provider_uuid: str | None = None
 
 
-class ProviderFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a provider has, as of a generation; None: read in bulk, and not exact."""
-
-    generation: int | None
-    inventories: dict[str, Inventory]
-    traits: tuple[str, ...] = ()
-    aggregates: tuple[str, ...] = ()
-
-
 class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The traits and aggregates of a provider, each sorted."""
 
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
+
+
+class ProviderFacts(ProviderTraits, frozen=True, gc=False, kw_only=True):
+    """What a provider has, as of a generation; None: read in bulk, and not exact."""
+
+    generation: int | None
+    inventories: dict[str, Inventory]
 
 
 class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -308,8 +308,7 @@ class Feeder(Periodic):
         for part in outline.parts:
             feed = self._parts.get(part.id)
             if feed is None or feed.part != part:
-                progress = stored.get(part.id, PartProgress(part.name))
-                feed = PartFeed(part, progress, self._deps)
+                feed = PartFeed(part, stored.get(part.id, PartProgress(part.name)), self._deps)
             feed.follow(outline, clusters)
             feeds[part.id] = feed
         self._parts = feeds
@@ -334,9 +333,8 @@ class Feeder(Periodic):
                 self._warn_of_lapse("nobody")
             if not is_ours:
                 self._lose_lead()
-            is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
-            is_complete = is_known and before is not None and before.is_complete
-            if not self._write(is_complete=is_complete):
+            is_recent = before and now_s - before.at_s <= self._settings.silent_after_s
+            if not self._write(is_complete=bool(before and is_recent and before.is_complete)):
                 self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:

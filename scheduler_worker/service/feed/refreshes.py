@@ -66,10 +66,8 @@ class RefreshRecords(Replica):
 
         ``queries`` of allocation candidates find the hosts that may serve the request.
         """
-        number = 0
 
         def asked(book: RefreshRequests) -> RefreshRequests:
-            nonlocal number
             # One that is under way may have read the hosts before this request needed them.
             number = book.begun + 1
             asked = dict(book.queries)
@@ -79,8 +77,8 @@ class RefreshRecords(Replica):
                     asked[query] = number
             return msgspec.structs.replace(book, wanted=max(book.wanted, number), queries=asked)
 
-        self._change(store, asked)
-        return number
+        _, after = self._change(store, asked)
+        return after.begun + 1
 
     def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
         """Begin a refresh if one is requested, or was begun and not finished.

@@ -17,9 +17,8 @@ def are_short(decision: Decision, request: Request) -> bool:
     A look at hosts that were refused for anything else would mostly be in vain: who has two hosts
     in each zone lacks alternates in every answer.
     """
-    most = 1 + request.num_alternates
     return decision.diagnosis.momentary and any(
-        len(selection) < most for selection in decision.selections
+        len(selection) <= request.num_alternates for selection in decision.selections
     )
 
 

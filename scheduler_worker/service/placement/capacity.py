@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scheduler_worker.errors import ClusterPolicyError, NoValidHost, RequestError
+from scheduler_worker.errors import ClusterPolicyError, NoValidHost
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import FLAVOR_CLASSES
@@ -56,10 +56,7 @@ class Capacity(NamedTuple):
         named = spec.hint(CLUSTER_HINT)
         if named is None:
             return self.fleet.clusters()
-        try:
-            return [self.fleet.known_cluster(str(named))]
-        except RequestError as error:
-            raise RequestError(f"spec_obj.scheduler_hints.{CLUSTER_HINT}", error.problem) from None
+        return [self.fleet.known_cluster(str(named), f"spec_obj.scheduler_hints.{CLUSTER_HINT}")]
 
     def _counted(
         self, replica: ClusterReplica, spec: RequestSpec, steps: Steps, read: set[str]

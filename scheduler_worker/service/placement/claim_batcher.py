@@ -166,9 +166,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
         return batch
 
     def _do(self, batch: list[ClaimJob | Rollback]) -> None:
-        claims = [job for job in batch if isinstance(job, ClaimJob)]
-        if claims:
-            self._settle(claims)
+        self._settle([job for job in batch if isinstance(job, ClaimJob)])
         for job in batch:
             if isinstance(job, Rollback):
                 self._take_back(job)

@@ -48,10 +48,9 @@ def place(
             to be taken back.
     """
     attempt.queued(None, deps.clock.monotonic_s())
-    # Every worker takes the locks in this order, so no two wait for each other.
-    in_order_of_names = sorted(replicas, key=lambda each: each.scope)
     with contextlib.ExitStack() as held:
-        leases = _acquire(deps, in_order_of_names, held, deadline_s)
+        # Every worker takes the locks in the order of names, so no two wait for each other.
+        leases = _acquire(deps, sorted(replicas, key=lambda each: each.scope), held, deadline_s)
         for lease in leases:
             held.enter_context(lease.replica.lock)
             lease.open()
