@@ -66,7 +66,9 @@ COLUMNS = (
     HostColumn("provider_tree", "O", "", _provider_tree),
     HostColumn("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
     HostColumn("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
-    HostColumn("free_pci_devices", "i8", "", host_records.free_pci_devices),
+    HostColumn(
+        "free_pci_devices", "i8", "", lambda r: count_devices(read_pci_pools(r.pci_device_pools))
+    ),
     HostColumn("virt_use", "O", "", lambda _: NO_USE),
     HostColumn("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
     HostColumn("heartbeat_s", "f8", "s", host_records.heartbeat_s),

@@ -86,11 +86,6 @@ class AskedMigration(AskedAction, frozen=True, kw_only=True):
     destination: str | None = None
     """The destination, once it has begun."""
 
-    @property
-    def subject(self) -> str:
-        """What the setbacks of the ledger are by."""
-        return self.vm
-
 
 class AskedPower(AskedAction, frozen=True, kw_only=True):
     """A power action that was asked for and has not ended."""
@@ -99,11 +94,6 @@ class AskedPower(AskedAction, frozen=True, kw_only=True):
     to: PowerState
     is_said_done: bool = False
     """Whether it was answered that it is done; then it waits for a report that shows it."""
-
-    @property
-    def subject(self) -> str:
-        """What the setbacks of the ledger are by."""
-        return self.host
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

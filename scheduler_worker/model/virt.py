@@ -139,7 +139,6 @@ HIGH_UTILIZATION = 75
 """From which load a host counts as over-committed where the cluster's policy does not say."""
 LOW_UTILIZATION = 0
 """Up to which load a host counts as under-used where the cluster's policy does not say."""
-_NO_CPUS: frozenset[int] = frozenset()
 
 Pages = tuple[tuple[Size, Size], ...]
 """Pairs of page size in KiB and number of pages."""
@@ -254,8 +253,6 @@ class VirtHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def exclusive_cpus(self) -> frozenset[int]:
         """CPUs that a running VM shares with no other."""
-        if not self.vms:
-            return _NO_CPUS
         return frozenset(cpu for vm in self.vms for cpu in vm.exclusive_cpus)
 
     @property

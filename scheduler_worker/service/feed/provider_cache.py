@@ -187,12 +187,6 @@ class ProviderCache:
         )
 
 
-def is_same_but_for_times(
-    before: Iterable[ResourceProvider], after: Iterable[ResourceProvider]
-) -> bool:
-    """Whether two readings of a tree differ in nothing but when they were read."""
-
-    def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
-        return [msgspec.structs.replace(provider, read_at_s=0.0) for provider in tree]
-
-    return timeless(before) == timeless(after)
+def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
+    """A reading of a tree, to be compared with another but for when they were read."""
+    return [msgspec.structs.replace(provider, read_at_s=0.0) for provider in tree]

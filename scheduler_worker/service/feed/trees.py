@@ -23,7 +23,7 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree, is_same_but_for_times
+from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree, timeless
 from scheduler_worker.service.state.replica import Fleet
 
 _MOST_AT_ONCE = 50
@@ -64,7 +64,7 @@ class HostTrees(NamedTuple):
         reports = []
         for record in self.fleet.records_of(trees):
             known, tree = record.resource_providers, trees[record.uuid]
-            if known != tree and (forced or not is_same_but_for_times(known, tree)):
+            if known != tree and (forced or timeless(known) != timeless(tree)):
                 report = HostReport(
                     host=record.host,
                     uuid=record.uuid,
