@@ -40,15 +40,15 @@ from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
-from scheduler_worker.service.feed.feeder import Feeder, Looker
+from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.providers import ProviderFeed
+from scheduler_worker.service.feed.refreshes import Looker, RefreshBarrier
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.health.rules import ReportedWorkers
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.claims import PlacementPorts
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies import units

@@ -47,12 +47,7 @@ def split_values(text: str) -> set[str]:
 
 def listed_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
     """The items of the comma-separated values of ``key`` in all aggregates."""
-    return {
-        item
-        for aggregate in aggregates
-        if key in aggregate.metadata
-        for item in split_values(aggregate.metadata[key])
-    }
+    return {item for text in raw_values(aggregates, key) for item in split_values(text)}
 
 
 def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]) -> Number:

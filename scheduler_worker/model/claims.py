@@ -11,7 +11,7 @@ when the host's reported use includes its instance (absorbed), when it is releas
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType, structs
@@ -93,16 +93,10 @@ class Claim(ChosenHost, frozen=True, gc=False, kw_only=True):
     """A decided host for an instance, not stored; ``host_version`` of its record was looked at."""
 
     host_version: int
-
-    @property
-    def is_pending(self) -> bool:
-        """Always: the instance does not exist yet."""
-        return True
-
-    @property
-    def created_at_s(self) -> float:
-        """Later than everything that was reported."""
-        return math.inf
+    is_pending: ClassVar[bool] = True
+    """Always: the instance does not exist yet."""
+    created_at_s: ClassVar[float] = math.inf
+    """Later than everything that was reported."""
 
 
 class Reservation(ChosenHost, frozen=True, gc=False, kw_only=True, omit_defaults=True):

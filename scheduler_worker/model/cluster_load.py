@@ -6,7 +6,7 @@ a name says ``percent``. Times are seconds of the store's clock.
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -229,13 +229,6 @@ class Proposals(Sequence[Migration]):
         stop = at.stop if isinstance(at, slice) else at + 1
         self._find(stop if stop is not None and stop > 0 else None)
         return self._read[at]
-
-    def __iter__(self) -> Iterator[Migration]:
-        for at in itertools.count():
-            self._find(at + 1)
-            if at >= len(self._read):
-                return
-            yield self._read[at]
 
     def __len__(self) -> int:
         self._find(None)

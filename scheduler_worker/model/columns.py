@@ -36,8 +36,7 @@ class HostColumn(NamedTuple):
     of: Callable[[HostRecord], Any]
 
 
-def provider_tree(record: HostRecord) -> ProviderTree:
-    """The resource providers that the host reports beside vCPUs, memory and disk."""
+def _provider_tree(record: HostRecord) -> ProviderTree:
     return read_providers(record.uuid, record.traits, record.resource_providers)
 
 
@@ -64,10 +63,12 @@ COLUMNS = (
     HostColumn("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),
     HostColumn("unused_memory_mb", "i8", "MiB", partial(unused, resource_class="MEMORY_MB")),
     HostColumn("unused_disk_gb", "i8", "GiB", partial(unused, resource_class="DISK_GB")),
-    HostColumn("provider_tree", "O", "", provider_tree),
+    HostColumn("provider_tree", "O", "", _provider_tree),
     HostColumn("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
     HostColumn("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
-    HostColumn("free_pci_devices", "i8", "", host_records.free_pci_devices),
+    HostColumn(
+        "free_pci_devices", "i8", "", lambda r: count_devices(read_pci_pools(r.pci_device_pools))
+    ),
     HostColumn("virt_use", "O", "", lambda _: NO_USE),
     HostColumn("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
     HostColumn("heartbeat_s", "f8", "s", host_records.heartbeat_s),

@@ -20,11 +20,10 @@ RESULTS: tuple[str, ...] = get_args(Result)
 
 
 class Position(NamedTuple):
-    """The position of a record in its scope: milliseconds since the epoch, when it was
-    written, by the store's clock; then a number.
-    """
+    """The position of a record in its scope."""
 
     ms: int
+    """When it was written, in milliseconds since the epoch, by the store's clock."""
     number: int
 
     def __str__(self) -> str:

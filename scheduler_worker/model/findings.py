@@ -3,9 +3,11 @@
 import enum
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.redaction import redacted
 
@@ -35,19 +37,9 @@ class Finding(msgspec.Struct, frozen=True):
         return redacted(f"{text}. {self.fix}" if self.fix else text)
 
 
-def ok(check: str, message: str) -> Finding:
-    """All is well."""
-    return Finding(Status.OK, check, message)
-
-
-def warning(check: str, message: str, fix: str = "") -> Finding:
-    """It should be better."""
-    return Finding(Status.WARNING, check, message, fix)
-
-
-def failed(check: str, message: str, fix: str = "") -> Finding:
-    """It must be better."""
-    return Finding(Status.FAILED, check, message, fix)
+ok = partial(Finding, Status.OK)
+warning = partial(Finding, Status.WARNING)
+failed = partial(Finding, Status.FAILED)
 
 
 def summary(findings: Iterable[Finding]) -> str:
@@ -60,11 +52,6 @@ def summary(findings: Iterable[Finding]) -> str:
 def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """The findings for a program."""
     return [
-        {
-            "status": str(finding.status),
-            "check": finding.check,
-            "message": redacted(finding.message),
-            "fix": redacted(finding.fix),
-        }
+        {name: redacted(str(value)) for name, value in structs.asdict(finding).items()}
         for finding in findings
     ]

@@ -23,7 +23,6 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.sizes import MAX_SIZE, Size
-from scheduler_worker.model.topology import count_devices, read_pci_pools
 from scheduler_worker.model.virt import VirtHost
 
 COMPUTE = "compute"
@@ -505,11 +504,6 @@ def seconds(moment: str | float) -> float:
         return float(moment)
     parsed = datetime.fromisoformat(moment)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-
-
-def free_pci_devices(record: HostRecord) -> int:
-    """The number of free PCI devices of all kinds."""
-    return count_devices(read_pci_pools(record.pci_device_pools))
 
 
 def stat(record: HostRecord, name: str) -> int:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate
@@ -87,15 +88,12 @@ class Marks(NamedTuple):
     use: int
 
 
-class _Derived:
+class _Derived(msgspec.Struct):
     """The values, the function of one of them, and how many changed facts they include."""
 
-    __slots__ = ("of", "seen", "values")
-
-    def __init__(self, of: OfOne, values: Values, seen: int) -> None:
-        self.of = of
-        self.values = values
-        self.seen = seen
+    of: OfOne
+    values: Values
+    seen: int
 
 
 class _GroupNumbers:
@@ -154,7 +152,8 @@ class HostTable(Hosts):
         self._reported: dict[str, Instances] = {}
         """Host name -> the instances on it, as reports and Nova's casts say."""
         self._reporting: SetIndex[str, str] = SetIndex()
-        self._aggregates: Mapping[str, Aggregates] = {}
+        self.aggregates: Mapping[str, Aggregates] = {}
+        """The aggregates of every host name, as they were last set."""
         self._generation = 0
         """Rows are numbers, so what is noted of them is void when rows come, go or move."""
         self._changed_facts: list[int] = []
@@ -286,20 +285,15 @@ class HostTable(Hosts):
 
     # Aggregates
 
-    @property
-    def aggregates(self) -> Mapping[str, Aggregates]:
-        """The aggregates of every host name, as they were last set."""
-        return self._aggregates
-
     def aggregates_of(self, host: str) -> Aggregates:
         """The aggregates of a host name."""
-        return self._aggregates.get(host, ())
+        return self.aggregates.get(host, ())
 
     def set_aggregates(
         self, by_host: Mapping[str, Aggregates], empty: Iterable[Aggregate] = ()
     ) -> None:
         """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
-        before, self._aggregates = self._aggregates, by_host
+        before, self.aggregates = self.aggregates, by_host
         known = {id(each): each for some in (*by_host.values(), empty) for each in some}
         self.metadata_items = frozenset(
             item for each in known.values() for item in each.metadata.items()

@@ -116,9 +116,7 @@ class Hosts:
         raise NotImplementedError
 
     def reservations_of_provider(self, provider: str) -> list[ClaimOrReservation]:
-        """The claims and reservations, on any host of the table, that take from a provider beside
-        the compute node of their host.
-        """
+        """What takes from a provider beside its host's compute node, on any host of the table."""
         raise NotImplementedError
 
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:

@@ -36,14 +36,11 @@ def root_of(record: HostRecord) -> ResourceProvider | None:
     for provider in record.resource_providers:
         if provider.uuid == record.uuid:
             inventories = provider.inventories
-            decides = is_capacity(inventories) or (inventories and _has_nothing(record))
+            # A host without vCPUs, memory and disk to share is bare metal, which is taken whole.
+            has_something = record.vcpus or record.memory_mb or record.local_gb
+            decides = is_capacity(inventories) or (inventories and not has_something)
             return provider if decides else None
     return None
-
-
-def _has_nothing(record: HostRecord) -> bool:
-    """Whether a host has no vCPUs, memory and disk to share: bare metal, which is taken whole."""
-    return not (record.vcpus or record.memory_mb or record.local_gb)
 
 
 def has_inventories(record: HostRecord) -> bool:

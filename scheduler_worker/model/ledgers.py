@@ -86,11 +86,6 @@ class AskedMigration(AskedAction, frozen=True, kw_only=True):
     destination: str | None = None
     """The destination, once it has begun."""
 
-    @property
-    def subject(self) -> str:
-        """What the setbacks of the ledger are by."""
-        return self.vm
-
 
 class AskedPower(AskedAction, frozen=True, kw_only=True):
     """A power action that was asked for and has not ended."""
@@ -99,16 +94,6 @@ class AskedPower(AskedAction, frozen=True, kw_only=True):
     to: PowerState
     is_said_done: bool = False
     """Whether it was answered that it is done; then it waits for a report that shows it."""
-
-    @property
-    def subject(self) -> str:
-        """What the setbacks of the ledger are by."""
-        return self.host
-
-    @property
-    def closes(self) -> bool:
-        """Whether the host takes no VM any more."""
-        return self.to != "up"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,51 +211,25 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
     def advance(
         self, migration_id: str, progress: Progress, now_s: float, limits: MigrationLimits
     ) -> MigrationLedger:
-        """With what is known of a migration. Nothing changes if it is not under way."""
-        match progress.state:
-            case "started":
-                return self.begin(migration_id, progress.destination, now_s, limits)
-            case "done":
-                return self.end(migration_id, progress.destination, now_s)
-            case _:
-                return self.fail(migration_id, progress.why, now_s, limits)
+        """With what is known of a migration. Nothing changes if it is not under way.
 
-    def begin(
-        self, migration_id: str, destination: str | None, now_s: float, limits: MigrationLimits
-    ) -> MigrationLedger:
-        """With a migration that has begun. Nothing changes if it had, or is not under way."""
-        asked = self.find(migration_id)
-        if asked is None or asked.begun_at_s is not None:
-            return self
-        begun = structs.replace(asked.begun(now_s, limits), destination=destination)
-        return self._with(begun)._moved(begun, destination, now_s)
-
-    def end(self, migration_id: str, destination: str | None, now_s: float) -> MigrationLedger:
-        """Without a migration that is done; its VM rests from now on, and its failures are over.
-
-        Nothing changes if it is not under way.
+        The VM of one that is done rests from now on, and its failures are over.
         """
-        asked = self.find(migration_id)
-        if asked is None:
+        asked, state, destination = self.find(migration_id), progress.state, progress.destination
+        if asked is None or (state == "started" and asked.begun_at_s is not None):
             return self
-        under_way, setbacks = _less(self.under_way, asked.vm), _less(self.setbacks, asked.vm)
-        ended = structs.replace(self, under_way=under_way, setbacks=setbacks)
-        return ended._moved(asked, destination or asked.destination, now_s)
-
-    def fail(
-        self, migration_id: str, why: str, now_s: float, limits: MigrationLimits
-    ) -> MigrationLedger:
-        """Without a migration that failed; its VM waits. Nothing changes if it is not under way."""
-        asked = self.find(migration_id)
-        if asked is None:
-            return self
-        return structs.replace(
-            self,
-            under_way=_less(self.under_way, asked.vm),
-            setbacks=self._set_back(asked.vm, why, now_s, limits),
-            # A VM that did not move does not rest; only what was done before counts.
-            moves=self.moves if asked.begun_at_s is None else _less(self.moves, asked.vm),
-        )
+        if state == "started":
+            begun = structs.replace(asked.begun(now_s, limits), destination=destination)
+            return self._with(begun)._moved(begun, destination, now_s)
+        under_way = _less(self.under_way, asked.vm)
+        if state == "done":
+            setbacks = _less(self.setbacks, asked.vm)
+            ended = structs.replace(self, under_way=under_way, setbacks=setbacks)
+            return ended._moved(asked, destination or asked.destination, now_s)
+        setbacks = self._set_back(asked.vm, progress.why, now_s, limits)
+        # A VM that did not move does not rest; only what was done before counts.
+        moves = self.moves if asked.begun_at_s is None else _less(self.moves, asked.vm)
+        return structs.replace(self, under_way=under_way, setbacks=setbacks, moves=moves)
 
     def overdue(self, now_s: float) -> Iterator[AskedMigration]:
         """The migrations of which nothing was heard in time."""

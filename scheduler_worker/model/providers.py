@@ -28,7 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, structs
@@ -240,20 +240,18 @@ class Listed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     parent_provider_uuid: str | None = None
 
 
-class ProviderFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a provider has, as of a generation; None: read in bulk, and not exact."""
-
-    generation: int | None
-    inventories: dict[str, Inventory]
-    traits: tuple[str, ...] = ()
-    aggregates: tuple[str, ...] = ()
-
-
 class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The traits and aggregates of a provider, each sorted."""
 
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
+
+
+class ProviderFacts(ProviderTraits, frozen=True, gc=False, kw_only=True):
+    """What a provider has, as of a generation; None: read in bulk, and not exact."""
+
+    generation: int | None
+    inventories: dict[str, Inventory]
 
 
 class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -292,11 +290,9 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def with_more(self, more: Mapping[str, Amounts]) -> Consumer:
         """The same with this in addition; Placement takes no mappings for it."""
-        held = {provider: dict(amounts) for provider, amounts in self.held.items()}
+        held = dict(self.held)
         for provider, amounts in more.items():
-            total = held.setdefault(provider, {})
-            for name, amount in amounts.items():
-                total[name] = total.get(name, 0) + amount
+            held[provider] = dict(Counter(held.get(provider, {})) + Counter(amounts))
         return structs.replace(self, held=held, mappings={})
 
     def without(self, less: Mapping[str, Amounts]) -> Consumer:
@@ -310,12 +306,6 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def written(self) -> Consumer:
         """The record once it was written."""
         return structs.replace(self, generation=(self.generation or 0) + 1)
-
-
-def consumer_of(uuid: str, allocation: Any, owner: Owner) -> Consumer:
-    """A new consumer that holds what a selection's allocation describes."""
-    held = {provider: use["resources"] for provider, use in allocation.allocations.items()}
-    return Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
 
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"

@@ -328,19 +328,14 @@ class _Cell(msgspec.Struct):
 
     def cell(self) -> NUMACell:
         """The model's form. A report without ``pcpuset`` pins on the CPUs that are shared."""
-        return NUMACell(
-            id=self.id,
-            memory=self.memory,
-            cpuset=cpus(self.cpuset),
-            pcpuset=cpus(self.cpuset if self.pcpuset is None else self.pcpuset),
-            cpu_usage=self.cpu_usage,
-            memory_usage=self.memory_usage,
-            pinned_cpus=cpus(self.pinned_cpus),
-            siblings=tuple(map(cpus, self.siblings)),
-            mempages=tuple(sorted(self.mempages, key=lambda pages: pages.size_kb)),
-            network_metadata=self.network_metadata,
-            socket=self.socket,
-        )
+        converted = {
+            "cpuset": cpus(self.cpuset),
+            "pcpuset": cpus(self.cpuset if self.pcpuset is None else self.pcpuset),
+            "pinned_cpus": cpus(self.pinned_cpus),
+            "siblings": tuple(map(cpus, self.siblings)),
+            "mempages": tuple(sorted(self.mempages, key=lambda pages: pages.size_kb)),
+        }
+        return NUMACell(**structs.asdict(self) | converted)
 
 
 class _Topology(msgspec.Struct):

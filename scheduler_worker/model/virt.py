@@ -139,7 +139,6 @@ HIGH_UTILIZATION = 75
 """From which load a host counts as over-committed where the cluster's policy does not say."""
 LOW_UTILIZATION = 0
 """Up to which load a host counts as under-used where the cluster's policy does not say."""
-_NO_CPUS: frozenset[int] = frozenset()
 
 Pages = tuple[tuple[Size, Size], ...]
 """Pairs of page size in KiB and number of pages."""
@@ -189,7 +188,7 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class HostNumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A NUMA node of the host."""
 
-    index: Annotated[int, Meta(ge=0, le=1023)]
+    index: Index
     memory_mb: Size = 0
     free_mb: Size | None = None
     """Free memory; None: unknown, all of it counts as free."""
@@ -254,8 +253,6 @@ class VirtHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def exclusive_cpus(self) -> frozenset[int]:
         """CPUs that a running VM shares with no other."""
-        if not self.vms:
-            return _NO_CPUS
         return frozenset(cpu for vm in self.vms for cpu in vm.exclusive_cpus)
 
     @property
@@ -327,10 +324,6 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     """Mediated devices by type."""
     virtual_functions: Counts = ()
     """SR-IOV functions by network."""
-
-    def pages_of(self, size_kb: int) -> int:
-        """The huge pages of a size."""
-        return dict(self.hugepages).get(size_kb, 0)
 
     def plus(self, use: "VirtUse", times: int) -> "VirtUse":
         """The sum; ``times`` is -1 to take the use away."""

@@ -45,8 +45,7 @@ class Spread(msgspec.Struct, frozen=True):
         for bucket, count in sorted(self.counts.items()):
             so_far += count
             if so_far >= rank:
-                bound_s = _LEAST_S * 10 ** (bucket / _PER_DECADE)
-                return float(f"{bound_s:.3g}")
+                return float(f"{_LEAST_S * 10 ** (bucket / _PER_DECADE):.3g}")
         return None
 
     @classmethod

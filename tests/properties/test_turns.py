@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler_worker.service.placement.queue import QueuedRequest, WaitingList
 from scheduler_worker.service.state.attempt import PlacementAttempt
-from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
 from tests.support.services import request
 
 REQUEST = request("i1")

@@ -313,7 +313,6 @@ def make(seed: str) -> Plan:
 
 _MODULES = (
     *(
-        "service.state.waiting_list",
         "service.placement.queue",
         "service.placement.lease",
         "service.state.replica",

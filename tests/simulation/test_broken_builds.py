@@ -21,13 +21,12 @@ from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
 from scheduler_worker.service.placement import lease, scheduler
 from scheduler_worker.service.placement.lease import Lease
-from scheduler_worker.service.placement.queue import ClusterQueue
+from scheduler_worker.service.placement.queue import ClusterQueue, WaitingList
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.intents import PlacementIntents
 from scheduler_worker.service.state.replica import Replica
-from scheduler_worker.service.state.waiting_list import WaitingList
 from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
 from tests.simulation.plan import Block, Crash, Drain, Plan, make
@@ -255,7 +254,7 @@ def test_reservations_that_do_not_expire(rewritten, found_out):
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=53, **in_module("service.state.waiting_list"))
+    assert found_out("", slots=8, seed=53, **in_module("service.placement.queue"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
@@ -306,12 +305,8 @@ def test_a_lease_that_is_kept_without_a_waiting_request(broken, found_out):
 
 
 def test_a_cluster_queue_that_serves_the_last_first(rebuilt, found_out):
-    rebuilt(
-        WaitingList,
-        "add",
-        "insort_right(self._requests, queued, key=_rank_s)",
-        "self._requests.insert(0, queued)",
-    )
+    new = "self.insert(0, queued)"
+    rebuilt(WaitingList, "add", "insort_right(self, queued, key=_rank_s)", new)
     assert found_out("before their turn")
 
 

@@ -16,9 +16,8 @@ from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, Q
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.placement.queue import ClusterQueue
+from scheduler_worker.service.placement.queue import ClusterQueue, QueuedRequest
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.waiting_list import QueuedRequest
 from tests.simulation.broker import Broker, BrokerConnection
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process

@@ -20,8 +20,8 @@ from scheduler_worker.model.feed import (
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.ports import HostSource
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.feed.settings import FeedSettings
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from tests.support.observers import CountingObserver
 from tests.support.services import World
 

@@ -28,13 +28,13 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
 from scheduler_worker.service.balancing.administration import BalancingAdministration
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import InventorySettings
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.audit import SharedAudit

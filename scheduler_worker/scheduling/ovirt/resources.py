@@ -89,7 +89,9 @@ def free_pages(hosts: Hosts, size_kb: int) -> Values:
     reported = host_metrics.of_facts(
         hosts, ("pages", size_kb), lambda virt: dict(virt.free_hugepages).get(size_kb, 0), "i8"
     )
-    pending = np.fromiter((use.pages_of(size_kb) for use in hosts.virt_use), "i8", len(hosts))
+    pending = np.fromiter(
+        (dict(use.hugepages).get(size_kb, 0) for use in hosts.virt_use), "i8", len(hosts)
+    )
     free: Values = np.maximum(0, reported - np.maximum(0, pending))
     return free
 

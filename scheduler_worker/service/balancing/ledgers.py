@@ -95,8 +95,7 @@ class Ledgers:
         self._writer.write(replica, [cluster], plan)
         for asked in before.actions:
             if after.find(asked.id) is None:
-                setback = after.setbacks.get(asked.subject)
-                self._report_end(cluster, asked, setback, answers.get(asked.id))
+                self._report_end(cluster, asked, after.setbacks, answers.get(asked.id))
         return before, after
 
     def change_power_alone(
@@ -172,10 +171,11 @@ class Ledgers:
         self,
         cluster: str,
         asked: AskedMigration | AskedPower,
-        setback: Setback | None,
+        setbacks: Mapping[str, Setback],
         progress: Progress | None,
     ) -> None:
         """Log and count the end of an action; without an answer, by a check or for its silence."""
+        setback = setbacks.get(asked.host if isinstance(asked, AskedPower) else asked.vm)
         outcome = "done" if setback is None else "overdue"
         if setback and progress and progress.state in {"refused", "failed"}:
             outcome = progress.state

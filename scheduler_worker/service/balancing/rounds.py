@@ -87,12 +87,13 @@ class ClusterRounds:
             now_s = self._replica.table.now_s
             overdue = list(advanced(self._replica.ledger, now_s).overdue(now_s))
         withdrawn = {asked.id for asked in overdue if self._withdraw(asked)}
+        silent = Progress(state="failed", why=SILENCE)
 
         def settled(ledger: MigrationLedger, _: ClusterReplica, now_s: float) -> MigrationLedger:
             ledger = advanced(ledger, now_s)
             for asked in list(ledger.overdue(now_s)):
                 if asked.id in withdrawn:
-                    ledger = ledger.fail(asked.id, SILENCE, now_s, limits)
+                    ledger = ledger.advance(asked.id, silent, now_s, limits)
             return ledger
 
         self._deps.ledgers.change(self._cluster, MigrationLedger, settled, known)

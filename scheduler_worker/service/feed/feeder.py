@@ -9,24 +9,17 @@ threads of their own, so that one that hangs delays no other, and not the leader
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from msgspec import structs
 
-from scheduler_worker import events
 from scheduler_worker.components import Periodic
-from scheduler_worker.errors import (
-    BackendError,
-    Conflict,
-    RequestError,
-    SourceUnavailable,
-    StateUnavailable,
-)
+from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource, Store
+from scheduler_worker.ports import Clock, HostSource, ProviderSource
 from scheduler_worker.service.feed.part import (
     ClusterNames,
     FeedDependencies,
@@ -40,7 +33,6 @@ from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.state.leadership import Leadership, lapse_s
-from scheduler_worker.service.state.refreshes import RefreshRecords
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.unique import unique_hex
 
@@ -78,7 +70,6 @@ class Feeder(Periodic):
         self._name = f"{name}/{unique_hex()}"
         self._settings = settings
         self._clock = clock
-        self._observer = observer or Observer()
         self.records = FeedRecords()
         """What this worker knows of the feed's state."""
         self._store_ahead_s = 0.0
@@ -89,7 +80,7 @@ class Feeder(Periodic):
             fleet=fleet,
             clock=clock,
             settings=settings,
-            observer=self._observer,
+            observer=observer or Observer(),
             providers=providers,
             is_leader=self.is_leader,
             now_s=self._now_s,
@@ -139,16 +130,13 @@ class Feeder(Periodic):
 
         Raises StateUnavailable.
         """
-        if self._unready() is None:
+        if self.unready_as_known() is None:
             return None
         self._refresh()
-        return self._unready()
+        return self.unready_as_known()
 
-    def is_ready(self) -> bool:
-        """Whether requests may be decided, by what is known of :attr:`records`."""
-        return self._unready() is None
-
-    def _unready(self) -> str | None:
+    def unready_as_known(self) -> str | None:
+        """The same, by what is known of :attr:`records`."""
         state, silent_after_s = self.records.state, self._settings.silent_after_s
         if state is None:
             return "Nova's databases have not been read yet; try again"
@@ -320,8 +308,7 @@ class Feeder(Periodic):
         for part in outline.parts:
             feed = self._parts.get(part.id)
             if feed is None or feed.part != part:
-                progress = stored.get(part.id, PartProgress(part.name))
-                feed = PartFeed(part, progress, self._deps)
+                feed = PartFeed(part, stored.get(part.id, PartProgress(part.name)), self._deps)
             feed.follow(outline, clusters)
             feeds[part.id] = feed
         self._parts = feeds
@@ -346,9 +333,8 @@ class Feeder(Periodic):
                 self._warn_of_lapse("nobody")
             if not is_ours:
                 self._lose_lead()
-            is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
-            is_complete = is_known and before is not None and before.is_complete
-            if not self._write(is_complete=is_complete):
+            is_recent = before and now_s - before.at_s <= self._settings.silent_after_s
+            if not self._write(is_complete=bool(before and is_recent and before.is_complete)):
                 self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:
@@ -415,66 +401,3 @@ class Feeder(Periodic):
     def _now_s(self) -> float:
         """The store's clock, as of the last refresh."""
         return self._clock.monotonic_s() + self._store_ahead_s
-
-
-_STEP_S = 1.0
-"""How long one wait for a request may last: so long a stop of the worker waits for it."""
-
-
-class Looker(Periodic):
-    """Answers requests for refreshes, one after the other."""
-
-    def __init__(
-        self,
-        feeder: Feeder,
-        look: Callable[[Iterable[str]], None] | None,
-        store: Store,
-        clock: Clock,
-        observer: Observer | None = None,
-    ) -> None:
-        """``look`` is :meth:`.ProviderFeed.look`; None: Placement is not read."""
-        super().__init__("look", self.run_due, _STEP_S)
-        self._feeder = feeder
-        self._look = look
-        self._store = store
-        self._clock = clock
-        self._observer = observer or Observer()
-        self._records = RefreshRecords()
-
-    def run_due(self) -> float:
-        """Refresh, if that is requested here; returns the seconds until the next call."""
-        if not self._feeder.is_leader():
-            return _STEP_S
-        try:
-            if not self.look_if_asked():
-                records = self._records
-                self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
-        except StateUnavailable:
-            return _STEP_S  # the state itself logs and counts it
-        except Conflict as error:
-            LOG.info("Hosts are looked at again in a moment: %s", error)
-            return _STEP_S
-        return 0.0
-
-    def look_if_asked(self) -> bool:
-        """Refresh if that was requested; whether it was. Raises Conflict, StateUnavailable."""
-        begun = self._records.begin(self._store)
-        if begun is None:
-            return False
-        number, queries = begun
-        began_s = self._clock.monotonic_s()
-        self._feeder.look()
-        if self._look is not None:
-            try:
-                self._look(queries)
-            except (StateUnavailable, Conflict):
-                raise
-            except (BackendError, RequestError) as error:
-                # What is known without it may be enough; nobody is helped by waiting for it.
-                LOG.warning(
-                    "Placement was not looked at for requests that found no host: %s", error
-                )
-        if self._feeder.is_leader():  # else another worker begins one anew
-            self._records.finish(self._store, number)
-            self._observer.time(events.LOOK_TIME, self._clock.monotonic_s() - began_s)
-        return True

@@ -1,5 +1,6 @@
 """What is known of resource providers, made into reports: pure, without a clock and without I/O."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -91,10 +92,9 @@ class ProviderCache:
     def add_uses(self, uses: Mapping[str, Use], read_at_s: float) -> None:
         """Take in who takes what of providers."""
         for uuid, use in uses.items():
-            usages: dict[str, int] = {}
+            usages: Counter[str] = Counter()
             for taken in use.taken.values():
-                for name, amount in taken.items():
-                    usages[name] = usages.get(name, 0) + amount
+                usages.update(taken)
             consumers = tuple(sorted(use.taken)) if len(use.taken) <= MAX_CONSUMERS else None
             self._usage[uuid] = _Usage(read_at_s, usages, consumers, use.generation)
 
@@ -189,12 +189,6 @@ class ProviderCache:
         )
 
 
-def is_same_but_for_times(
-    before: Iterable[ResourceProvider], after: Iterable[ResourceProvider]
-) -> bool:
-    """Whether two readings of a tree differ in nothing but when they were read."""
-
-    def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
-        return [msgspec.structs.replace(provider, read_at_s=0.0) for provider in tree]
-
-    return timeless(before) == timeless(after)
+def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
+    """A reading of a tree, to be compared with another but for when they were read."""
+    return [msgspec.structs.replace(provider, read_at_s=0.0) for provider in tree]

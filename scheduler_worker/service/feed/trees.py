@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.host_records import COMPUTE, HostReport
@@ -22,21 +23,18 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree, is_same_but_for_times
+from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree, timeless
 from scheduler_worker.service.state.replica import Fleet
 
 _MOST_AT_ONCE = 50
 """Trees that are read in one go: more would make their times differ from the report's."""
 
 
-class HostTrees:
+class HostTrees(NamedTuple):
     """Reads and stores trees; safe for threads, which have books of their own."""
 
-    def __init__(
-        self, fleet: Fleet, update_hosts: Callable[[list[HostReport]], Mapping[str, int]]
-    ) -> None:
-        self._fleet = fleet
-        self._update_hosts = update_hosts
+    fleet: Fleet
+    update_hosts: Callable[[list[HostReport]], Mapping[str, int]]
 
     def read(
         self, reader: Providers, books: ProviderCache, roots: Iterable[str], *, forced: bool = False
@@ -49,8 +47,8 @@ class HostTrees:
         read: dict[str, Tree] = {}
         remaining = iter(dict.fromkeys(roots))
         while chunk := list(islice(remaining, _MOST_AT_ONCE)):
-            self._fleet.refresh()
-            read_at_s = now_s(self._fleet)
+            self.fleet.refresh()
+            read_at_s = now_s(self.fleet)
             books.list_trees(reader.trees(chunk))
             providers = [uuid for root in chunk for uuid in books.tree_of(root)]
             books.add_uses(reader.uses(providers), read_at_s)
@@ -64,9 +62,9 @@ class HostTrees:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
         trees = {root: tree for root in roots if (tree := books.report(root)) is not None}
         reports = []
-        for record in self._fleet.records_of(trees):
+        for record in self.fleet.records_of(trees):
             known, tree = record.resource_providers, trees[record.uuid]
-            if known != tree and (forced or not is_same_but_for_times(known, tree)):
+            if known != tree and (forced or timeless(known) != timeless(tree)):
                 report = HostReport(
                     host=record.host,
                     uuid=record.uuid,
@@ -76,7 +74,7 @@ class HostTrees:
                 )
                 reports.append(report)
         if reports:
-            self._update_hosts(reports)
+            self.update_hosts(reports)
         return trees
 
 
@@ -146,7 +144,11 @@ class Verifier:
     def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:
         """The hosts whose trees are others, with the least questions."""
         listed = self._reader.trees(list(before))
-        known = {provider.uuid: _traits(provider) for tree in before.values() for provider in tree}
+        known = {
+            provider.uuid: ProviderTraits(traits=provider.traits, aggregates=provider.aggregates)
+            for tree in before.values()
+            for provider in tree
+        }
         changed = self._changed(
             known,
             {
@@ -183,10 +185,6 @@ def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterat
     """Providers that the record has with another generation, or with none."""
     before = {provider.uuid: provider.generation for provider in tree}
     return (now for now in listed if before.get(now.uuid, now.generation) != now.generation)
-
-
-def _traits(provider: ResourceProvider) -> ProviderTraits:
-    return ProviderTraits(traits=provider.traits, aggregates=provider.aggregates)
 
 
 def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]:

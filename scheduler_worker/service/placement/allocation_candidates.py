@@ -8,6 +8,7 @@ answer does not have goes with it too, so that nothing is reserved twice.
 
 import math
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated
 
@@ -39,7 +40,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.jobs import Question, Singleflight
+from scheduler_worker.service.placement.jobs import Question, Singleflight, deadline_of
 from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
@@ -81,7 +82,6 @@ class AllocationCandidatesClient:
     def __init__(self, deps: PlacementDependencies, ports: CandidatesPorts) -> None:
         self._deps = deps
         self._ports = ports
-        self._settings = ports.settings
         self._questions: Singleflight[AllocationCandidates | None] = Singleflight(
             deps.clock, name="candidates", workers=ports.settings.workers
         )
@@ -121,11 +121,12 @@ class AllocationCandidatesClient:
         if known is not None and not concerns(needs, known, below):
             return _with(request, None)
         aggregates = self._deps.fleet.globals.aggregates.values()
-        asked = queries(spec, needs, list(aggregates), self._settings.max_placement_results)
+        asked = queries(spec, needs, list(aggregates), self._ports.settings.max_placement_results)
+        now_s, timeout_s = self._deps.clock.monotonic_s(), self._ports.settings.timeout_s
         question = Question(
             (asked, explains),
             lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),
-            self._deadline_s(caller_deadline_s),
+            deadline_of(now_s, caller_deadline_s, timeout_s, kept=_FOR_THE_DECISION),
         )
         self._questions.submit(question)
         return _with(request, await self._slots.wait(question, yield_slot))
@@ -152,13 +153,6 @@ class AllocationCandidatesClient:
     def close(self) -> None:
         """Ask nothing any more."""
         self._questions.close()
-
-    def _deadline_s(self, caller_deadline_s: float) -> float:
-        now_s = self._deps.clock.monotonic_s()
-        left_s = caller_deadline_s - now_s
-        if math.isinf(left_s):
-            return now_s + self._settings.timeout_s
-        return now_s + left_s * (1 - _FOR_THE_DECISION)
 
     def _given_below(self) -> frozenset[str]:
         """The classes of a flavor that some host gives below its compute node alone."""
@@ -264,12 +258,10 @@ class AllocationCandidatesClient:
         allocated = set()
         for each in unknown:
             consumer = self._ports.allocations.read(each.instance_uuid, timeout_s=timeout_s)
-            resources: dict[str, dict[str, int]] = {}
+            held: defaultdict[str, Counter[str]] = defaultdict(Counter)
             for use in each.resources.providers:
-                held = resources.setdefault(use.provider, {})
-                for name, amount in use.resources.items():
-                    held[name] = held.get(name, 0) + amount
-            if consumer is not None and consumer.holds({k: v for k, v in resources.items() if v}):
+                held[use.provider].update(use.resources)
+            if consumer is not None and consumer.holds({k: v for k, v in held.items() if v}):
                 allocated.add(each.id)
         return frozenset(allocated)
 

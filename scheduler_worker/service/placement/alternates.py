@@ -17,24 +17,18 @@ def are_short(decision: Decision, request: Request) -> bool:
     A look at hosts that were refused for anything else would mostly be in vain: who has two hosts
     in each zone lacks alternates in every answer.
     """
-    most = 1 + request.num_alternates
     return decision.diagnosis.momentary and any(
-        len(selection) < most for selection in decision.selections
+        len(selection) <= request.num_alternates for selection in decision.selections
     )
 
 
 def without(decision: Decision, hosts: Collection[str]) -> Decision:
     """The decision without the alternates among these compute nodes, given by uuid."""
-    return structs.replace(
-        decision,
-        selections=tuple(
-            (
-                some[0],
-                *(selection for selection in some[1:] if selection.compute_node_uuid not in hosts),
-            )
-            for some in decision.selections
-        ),
+    selections = tuple(
+        (first, *(other for other in others if other.compute_node_uuid not in hosts))
+        for first, *others in decision.selections
     )
+    return structs.replace(decision, selections=selections)
 
 
 def renewed(

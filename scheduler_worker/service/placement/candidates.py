@@ -133,10 +133,7 @@ class ClusterChoice:
         return self._has_known_several and request.spec.hint(CLUSTER_HINT) is None
 
     def candidates(
-        self,
-        replicas: Sequence[ClusterReplica],
-        request: Request,
-        declared: Mapping[str, int] = {},
+        self, replicas: Sequence[ClusterReplica], request: Request, declared: Mapping[str, int] = {}
     ) -> Candidates:
         """The clusters that seem to have a host for the request, if any has; otherwise all.
 

@@ -1,8 +1,9 @@
 """How many more instances of each of some flavors fit, in each cluster, as it is known now."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from scheduler_worker.errors import ClusterPolicyError, NoValidHost, RequestError
+from scheduler_worker.errors import ClusterPolicyError, NoValidHost
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import FLAVOR_CLASSES
@@ -19,16 +20,17 @@ from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 
-class Capacity:
+class _NotCounted(Exception):
+    """What hosts themselves report does not tell how many fit."""
+
+
+class Capacity(NamedTuple):
     """The use case behind ``capacity``; takes no lock of the store, and reserves nothing."""
 
-    def __init__(
-        self, fleet: Fleet, pipelines: Callable[[], Pipelines], sharing: Sharing | None = None
-    ) -> None:
-        """``sharing`` knows which providers share with others, where Placement is read."""
-        self._fleet = fleet
-        self._pipelines = pipelines
-        self._sharing = sharing
+    fleet: Fleet
+    pipelines: Callable[[], Pipelines]
+    sharing: Sharing | None = None
+    """Knows which providers share with others, where Placement is read."""
 
     def of(self, flavors: Sequence[tuple[str, RequestSpec]]) -> Iterator[FlavorCapacity]:
         """Yields the capacity for each flavor, given as name and request for one instance.
@@ -41,7 +43,7 @@ class Capacity:
             RequestError: a request is invalid, or names a cluster that does not exist.
             StateUnavailable: the store cannot be reached.
         """
-        self._fleet.refresh_globals()
+        self.fleet.refresh_globals()
         steps = Steps()
         read: set[str] = set()
         for name, spec in flavors:
@@ -53,22 +55,19 @@ class Capacity:
     def _clusters(self, spec: RequestSpec) -> Sequence[ClusterReplica]:
         named = spec.hint(CLUSTER_HINT)
         if named is None:
-            return self._fleet.clusters()
-        try:
-            return [self._fleet.known_cluster(str(named))]
-        except RequestError as error:
-            raise RequestError(f"spec_obj.scheduler_hints.{CLUSTER_HINT}", error.problem) from None
+            return self.fleet.clusters()
+        return [self.fleet.known_cluster(str(named), f"spec_obj.scheduler_hints.{CLUSTER_HINT}")]
 
     def _counted(
         self, replica: ClusterReplica, spec: RequestSpec, steps: Steps, read: set[str]
     ) -> ClusterCapacity:
         with replica.lock:
             if replica.scope not in read:
-                replica.refresh(self._fleet.store)
+                replica.refresh(self.fleet.store)
                 read.add(replica.scope)
-            table = self._fleet.prepare(replica)
+            table = self.fleet.prepare(replica)
             try:
-                pipeline = self._pipelines().of(replica)
+                pipeline = self.pipelines().of(replica)
                 self._check(table, pipeline, spec)
                 asked = narrowed(replica, Request(spec=spec, instance_uuids=())).spec
                 measurement = Measurement(pipeline, table, asked)
@@ -79,17 +78,10 @@ class Capacity:
     def _check(self, hosts: HostTable, pipeline: Pipeline, spec: RequestSpec) -> None:
         """Raises _NotCounted where Placement would be asked for candidates."""
         needs = needs_of(spec, pipeline.candidates.parameters)
-        sharing = (self._sharing and self._sharing.known()) or ()
+        sharing = (self.sharing and self.sharing.known()) or ()
         below = [name for name in FLAVOR_CLASSES if gives_below_root(hosts, name).any()]
         if concerns(needs, sharing, below):
-            raise _NotCounted
-
-
-class _NotCounted(Exception):
-    """What hosts themselves report does not tell how many fit."""
-
-    def __str__(self) -> str:
-        return (
-            "it takes what providers share, or hosts give below their compute nodes; only "
-            "Placement can tell how many fit"
-        )
+            raise _NotCounted(
+                "it takes what providers share, or hosts give below their compute nodes; only "
+                "Placement can tell how many fit"
+            )

@@ -61,16 +61,8 @@ class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
     candidates."""
 
 
-class ClaimRefused(Exception):
-    """Placement does not take a claim at these hosts; nothing was written for the job."""
-
-    def __init__(self, refusal: ClaimRefusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-class ClaimJob(Job[None]):
-    """The consumers of one request, which are written together."""
+class ClaimJob(Job[ClaimRefusal | None]):
+    """The consumers of one request, which are written together, or refused at their hosts."""
 
     def __init__(
         self,
@@ -174,9 +166,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
         return batch
 
     def _do(self, batch: list[ClaimJob | Rollback]) -> None:
-        claims = [job for job in batch if isinstance(job, ClaimJob)]
-        if claims:
-            self._settle(claims)
+        self._settle([job for job in batch if isinstance(job, ClaimJob)])
         for job in batch:
             if isinstance(job, Rollback):
                 self._take_back(job)
@@ -237,7 +227,7 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
         if refusal.why is Why.BUSY:
             self._put_off(part, _conflict(refusal, job.wanted))
         else:
-            job.fail(ClaimRefused(refusal))
+            job.succeed(refusal)
         return []
 
     def _after_error(self, part: list[ClaimJob], error: PlacementRefused) -> list[list[ClaimJob]]:
@@ -355,14 +345,14 @@ def _conflict(refusal: ClaimRefusal, written: Iterable[Consumer]) -> PlacementCo
 def _divided(part: list[ClaimJob], refusal: ClaimRefusal) -> list[list[ClaimJob]]:
     """The jobs that a refusal names and the others, if it tells them apart."""
     named = set(refusal.providers)
-    hit = [job for job in part if _concerns(job, named)]
+    hit = [
+        job
+        for job in part
+        if any(not named.isdisjoint(consumer.held) for consumer in job.consumers)
+    ]
     others = [job for job in part if job not in hit]
     return [hit, others] if hit and others else _halves(part)
 
 
 def _halves(part: list[ClaimJob]) -> list[list[ClaimJob]]:
     return [part[len(part) // 2 :], part[: len(part) // 2]]
-
-
-def _concerns(job: ClaimJob, providers: set[str]) -> bool:
-    return any(not providers.isdisjoint(consumer.held) for consumer in job.consumers)

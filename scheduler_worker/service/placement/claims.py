@@ -5,7 +5,6 @@ claim that cannot be answered is taken back after its reservation: a copy of the
 the one or the other before makes it its own, and then it stays.
 """
 
-import math
 from collections.abc import Collection, Iterable
 from functools import partial
 
@@ -14,30 +13,22 @@ import msgspec
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.providers import Consumer, consumer_of
+from scheduler_worker.model.providers import Consumer
 from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_batcher import (
     ClaimBatcher,
     ClaimJob,
-    ClaimRefused,
     ClaimSettings,
     Rollback,
 )
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.jobs import deadline_of
 from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_ANSWER = 0.1
 """The share of a caller's time that is left for the answer."""
-
-
-class HostsRefused(Exception):
-    """Placement does not take the claim at these hosts."""
-
-    def __init__(self, hosts: Collection[str], reason: str) -> None:
-        super().__init__(reason)
-        self.hosts = frozenset(hosts)
 
 
 class PlacementPorts(msgspec.Struct, frozen=True):
@@ -76,25 +67,23 @@ class PlacementClaims:
 
         ``refused`` is its last claim, which Placement did not take.
         """
-        now_s = self._deps.clock.monotonic_s()
-        left_s = caller_deadline_s - now_s
-        wait_s = self._settings.timeout_s
-        if math.isfinite(left_s):
-            wait_s = left_s * (1 - _FOR_THE_ANSWER)
+        now_s, timeout_s = self._deps.clock.monotonic_s(), self._settings.timeout_s
         return ClaimJob(
             list(_consumers(request, decision)),
-            deadline_s=now_s + wait_s,
+            deadline_s=deadline_of(now_s, caller_deadline_s, timeout_s, kept=_FOR_THE_ANSWER),
             may_join=lambda found: self._is_evacuated(request, found),
             empty=refused.empty if refused else (),
         )
 
     async def claim(
         self, job: ClaimJob, decision: Decision, yield_slot: YieldSlot = keep_slot
-    ) -> None:
+    ) -> set[str]:
         """Wait until Placement has it; inside ``yield_slot``, unless too many do so already.
 
+        Returns the hosts at which Placement does not take it, and has nothing of it then; another
+        decision without these may succeed.
+
         Raises:
-            HostsRefused: another decision without these hosts may succeed.
             AllocationUpdateFailed: an instance holds something that is in the way.
             PlacementConflict: other writers were always faster; nothing was written.
             PlacementUnavailable: it may have been written or not.
@@ -104,18 +93,18 @@ class PlacementClaims:
         count = partial(self._deps.observer.count, events.CLAIMS, by=len(job.wanted))
         self._batcher.submit(job)
         try:
-            await self._slots.wait(job, yield_slot)
-        except ClaimRefused as error:
-            refusal = error.refusal
-            count(refusal.why.value)
-            # This worker's data of these providers is outdated, or it would not have chosen them.
-            if refusal.why in {Why.FULL, Why.GONE}:
-                self._reader.read_again(refusal.providers or _providers(job))
-            raise HostsRefused(_hosts(decision, refusal.providers), refusal.message) from None
+            refusal = await self._slots.wait(job, yield_slot)
         except Exception as error:
             count(type(error).__name__)
             raise
-        count("claimed")
+        count(refusal.why.value if refusal else "claimed")
+        if refusal is None:
+            return set()
+        # This worker's data of these providers is outdated, or it would not have chosen them.
+        if refusal.why in {Why.FULL, Why.GONE}:
+            taken = {provider for consumer in job.wanted for provider in consumer.held}
+            self._reader.read_again(refusal.providers or taken)
+        return _hosts(decision, refusal.providers)
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
         """Take back the claims of these instances, whose reservations were taken back."""
@@ -136,12 +125,9 @@ class PlacementClaims:
     def _is_evacuated(self, request: Request, consumer: Consumer) -> bool:
         """Whether what an instance holds is on hosts that its request leaves behind."""
         ignored = {ignore_host.lower() for ignore_host in request.spec.ignore_hosts or ()}
-        hosts = {host.lower() for host in self._hosts_of(consumer.held)}
+        # Of the providers that it holds, the compute nodes have the uuids of hosts.
+        hosts = {record.host.lower() for record in self._deps.fleet.records_of(consumer.held)}
         return bool(hosts) and hosts <= ignored
-
-    def _hosts_of(self, providers: Collection[str]) -> list[str]:
-        """The hosts whose compute nodes are among the providers."""
-        return [record.host for record in self._deps.fleet.records_of(providers)]
 
 
 def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
@@ -149,11 +135,8 @@ def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
     for uuid, selections in zip(request.instance_uuids, decision.selections, strict=True):
         allocation = selections[0].allocation
         if owner is not None and allocation is not None and allocation.allocations:
-            yield consumer_of(uuid, allocation, owner)
-
-
-def _providers(job: ClaimJob) -> set[str]:
-    return {provider for consumer in job.wanted for provider in consumer.held}
+            held = {provider: use["resources"] for provider, use in allocation.allocations.items()}
+            yield Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
 
 
 def _hosts(decision: Decision, providers: Collection[str]) -> set[str]:

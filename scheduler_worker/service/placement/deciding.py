@@ -5,7 +5,6 @@ store has accepted the claims under the fencing token. A refused commit costs an
 a double booking.
 """
 
-import threading
 from collections.abc import Sequence
 
 from scheduler_worker.errors import NoValidHost
@@ -27,7 +26,6 @@ class ClusterQueues:
     def __init__(self, deps: PlacementDependencies) -> None:
         self._deps = deps
         self._queues: dict[str, ClusterQueue] = {}
-        self._guard = threading.Lock()
 
     def describe(self, cluster: str) -> dict[str, object]:
         """The requests in a cluster's queue, and this process's lease of it; takes no lock."""
@@ -72,7 +70,10 @@ class ClusterQueues:
         boost_s = self._priority_boost_s(attempt)
         refusals: list[tuple[str, NoValidHost]] = []
         for replica in clusters:
-            queue = self._queues.get(replica.scope) or self._new_queue(replica)
+            queue = self._queues.get(replica.scope)
+            if queue is None:  # of two threads that make one, both get the first
+                new = ClusterQueue(replica, self._deps)
+                queue = self._queues.setdefault(replica.scope, new)
             try:
                 return await queue.decide(attempt, deadline_s=deadline_s, priority_boost_s=boost_s)
             except NoValidHost as error:
@@ -83,9 +84,7 @@ class ClusterQueues:
             raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
         attempt.refusals = len(refusals)
         attempt.refusing_hosts = sum(_diagnosis(error).hosts for _, error in refusals)
-        attempt.cluster, nearest = max(
-            refusals, key=lambda refusal: nearness(_diagnosis(refusal[1]))
-        )
+        attempt.cluster, nearest = max(refusals, key=lambda each: nearness(_diagnosis(each[1])))
         raise nearest
 
     def _priority_boost_s(self, attempt: PlacementAttempt) -> float:
@@ -98,12 +97,6 @@ class ClusterQueues:
             priority=request.priority,
             max_priority_boost_s=limits.max_priority_boost_s,
         )
-
-    def _new_queue(self, replica: ClusterReplica) -> ClusterQueue:
-        with self._guard:
-            if replica.scope not in self._queues:
-                self._queues[replica.scope] = ClusterQueue(replica, self._deps)
-            return self._queues[replica.scope]
 
     def _check(self, clusters: Sequence[ClusterReplica], attempt: PlacementAttempt) -> Decision:
         """Decide a rebuild check; it reserves nothing, so it needs no lock."""

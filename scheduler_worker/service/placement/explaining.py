@@ -9,26 +9,18 @@ from scheduler_worker.errors import BackendError, NoValidHost
 from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
 from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.state.allowed_hosts import narrowed
-from scheduler_worker.service.state.attempt import random_source
+from scheduler_worker.service.state.attempt import SeededRandom
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.waiters import complete
 
 _EXPLAINED_IN_S = 10.0
 """How long an explanation waits for Placement, in a slot."""
-
-
-class Simulation(NamedTuple):
-    """A decision that was not made."""
-
-    hosts: tuple[str, ...]
-    """The host of each instance, in the order of the request; empty: it would be refused."""
-    explanation: Explanation
 
 
 class Explaining(NamedTuple):
@@ -56,11 +48,12 @@ class Explaining(NamedTuple):
         explanation = self._explained(request, hosts, limit)
         return msgspec.structs.replace(explanation, reason=why) if why else explanation
 
-    def rehearse(self, request: Request, *, limit: int) -> Simulation:
+    def rehearse(self, request: Request, *, limit: int) -> tuple[tuple[str, ...], Explanation]:
         """Decide as for a request that a single cluster takes whole; takes no lock of the store.
 
-        ``limit`` is the most verdicts that the explanation has for each cluster. Raises NoValidHost
-        where it cannot be decided now, and as :meth:`explain`.
+        Returns the host of each instance, none if it would be refused, and why. ``limit`` is the
+        most verdicts for each cluster. Raises NoValidHost where it cannot be decided now, and as
+        :meth:`explain`.
         """
         request, why = self._asked(request)
         if why:
@@ -68,7 +61,7 @@ class Explaining(NamedTuple):
         explanation = self._explained(request, (), limit)
         eligible = {replica.scope: replica for replica in self.choice.eligible(request)}
         clusters = [eligible[name] for name in explanation.clusters if name in eligible]
-        return Simulation(self._hosts(clusters, request), explanation)
+        return self._hosts(clusters, request), explanation
 
     def _hosts(self, clusters: Sequence[ClusterReplica], request: Request) -> tuple[str, ...]:
         for replica in clusters:
@@ -83,9 +76,7 @@ class Explaining(NamedTuple):
         return ()
 
     def _asked(self, request: Request) -> tuple[Request, str | None]:
-        """The request with Placement's answer where it has to be asked; and why it must not be
-        decided now, None: it may.
-        """
+        """The request with Placement's answer where it is asked; why it must not be decided now."""
         why = self.barrier.feed.unready() if self.barrier else None
         if not why and self.candidates is not None:
             self.choice.refresh_globals()
@@ -120,7 +111,7 @@ class Explaining(NamedTuple):
                 self.deps.pipelines().of(replica),
                 self.deps.fleet.prepare(replica),
                 narrowed(replica, request),
-                random_source(request),
+                SeededRandom(request),
                 only=hosts,
                 limit=limit,
             )

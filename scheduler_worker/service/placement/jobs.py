@@ -24,6 +24,15 @@ T = TypeVar("T")
 Answer = TypeVar("Answer")
 
 
+def deadline_of(now_s: float, caller_deadline_s: float, timeout_s: float, *, kept: float) -> float:
+    """Until when a request waits: this share of its caller's time is kept for what follows.
+
+    ``timeout_s`` is how long it waits if its caller does not say.
+    """
+    left_s = caller_deadline_s - now_s
+    return now_s + (left_s * (1 - kept) if math.isfinite(left_s) else timeout_s)
+
+
 class Pauses:
     """Until when something is left alone: growing times of random length between its attempts.
 
@@ -231,19 +240,12 @@ class Singleflight(JobThreads[Question[Answer]]):
     """Asks questions; questions of one key that wait together are asked once."""
 
     def _take(self, now_s: float) -> list[Question[Answer]]:
-        first = next(
-            (
-                job
-                for job in self._jobs
-                if self._pauses_until_s(job) <= now_s and job.key not in self._busy
-            ),
-            None,
-        )
-        if first is None:
-            return []
-        alike = [job for job in self._jobs if job.key == first.key]
-        self._jobs = deque(job for job in self._jobs if job.key != first.key)
-        return alike
+        for first in self._jobs:
+            if self._pauses_until_s(first) <= now_s and first.key not in self._busy:
+                alike = [job for job in self._jobs if job.key == first.key]
+                self._jobs = deque(job for job in self._jobs if job.key != first.key)
+                return alike
+        return []
 
     def _do(self, batch: list[Question[Answer]]) -> None:
         alike = [each for each in batch if self._is_in_time(each)]

@@ -24,7 +24,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.allowed_hosts import narrowed
-from scheduler_worker.service.state.attempt import PlacementAttempt, random_source
+from scheduler_worker.service.state.attempt import PlacementAttempt, SeededRandom
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.writing import WritePlan
@@ -64,9 +64,8 @@ class ClusterView(NamedTuple):
         Raises NoValidHost: nothing stays consumed.
         """
         request = narrowed(self.replica, request)
-        # Seeded by the request's id, so a recorded request is decided alike when it is replayed.
         decision = self.pipeline.decide(
-            self.table, request, random_source(request), self.reserved(request)
+            self.table, request, SeededRandom(request), self.reserved(request)
         )
         if decision.claims and self.table.num_reservations > self.max_reservations:
             self.give_back(decision.claims)

@@ -22,11 +22,7 @@ from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.pipeline import (
-    NOT_ENOUGH_HOSTS,
-    Request,
-    with_group_host,
-)
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request, with_group_host
 from scheduler_worker.service.placement.candidates import in_order
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView, Lease
@@ -52,10 +48,9 @@ def place(
             to be taken back.
     """
     attempt.queued(None, deps.clock.monotonic_s())
-    # Every worker takes the locks in this order, so no two wait for each other.
-    in_order_of_names = sorted(replicas, key=lambda each: each.scope)
     with contextlib.ExitStack() as held:
-        leases = _acquire(deps, in_order_of_names, held, deadline_s)
+        # Every worker takes the locks in the order of names, so no two wait for each other.
+        leases = _acquire(deps, sorted(replicas, key=lambda each: each.scope), held, deadline_s)
         for lease in leases:
             held.enter_context(lease.replica.lock)
             lease.open()
@@ -82,9 +77,7 @@ def place(
 
 
 def decide(
-    views: Sequence[ClusterView],
-    request: Request,
-    homes: Mapping[str, str] | None = None,
+    views: Sequence[ClusterView], request: Request, homes: Mapping[str, str] | None = None
 ) -> Decision:
     """Choose hosts over all of these clusters and consume them; nothing on an error.
 
@@ -197,11 +190,7 @@ def _declare(
         raise DecidedElsewhere
 
 
-def _commit(
-    leases: Sequence[Lease],
-    attempt: PlacementAttempt,
-    decision: Decision,
-) -> str:
+def _commit(leases: Sequence[Lease], attempt: PlacementAttempt, decision: Decision) -> str:
     """Reserve the claims in every cluster and return the clusters' names, joined by ``+``.
 
     Clusters may be on different servers, so there is no commit over several: when one refuses,

@@ -4,13 +4,19 @@ Every request for a cluster joins its queue. The first becomes the leader: it ac
 lock on behalf of all, decides a batch of at most ``max_batch`` requests in the order of their rank,
 and commits their claims in one call (group commit). Then leadership goes to the next request in the
 queue. A request that is alone is a batch of one and costs nothing extra.
+
+A request's rank is its arrival time less its priority boost. Ranks do not change while requests
+wait, so a request is overtaken only by requests that arrive at most the largest priority boost
+after it: none starves.
 """
 
 import logging
 import math
 import threading
+from bisect import insort_left, insort_right
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -30,11 +36,61 @@ from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
+from scheduler_worker.service.state.waits import Deferred
 
 LOG = logging.getLogger(__name__)
 
 _MAX_AGE_S = 10.0
+_rank_s = attrgetter("rank_s")
+
+
+class QueuedRequest(Deferred[Decision]):
+    """A request in a cluster queue. It is resumed when it is settled or becomes the leader."""
+
+    def __init__(
+        self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.attempt = attempt
+        self.deadline_s = deadline_s
+        """Until when it waits to be decided, in seconds of the monotonic clock."""
+        self.priority_boost_s = priority_boost_s
+        self.rank_s = attempt.arrived_s - priority_boost_s
+        self.decided = 0
+        """How often it was decided."""
+        self.leads = False
+
+    def lead(self) -> None:
+        """Make the request the leader of its queue."""
+        self.leads = True
+        self.end()
+
+
+class WaitingList(list[QueuedRequest]):
+    """Queued requests by rank; equal ranks in the order of their arrival."""
+
+    def add(self, queued: QueuedRequest) -> None:
+        """Insert a new request, behind the requests of its rank."""
+        insort_right(self, queued, key=_rank_s)
+
+    def put_back(self, queued: QueuedRequest) -> None:
+        """Insert a request that was taken, before the requests of its rank."""
+        insort_left(self, queued, key=_rank_s)
+
+    def take(self, count: int) -> list[QueuedRequest]:
+        """Remove and return the first requests, at most ``count``."""
+        taken = self[:count]
+        del self[:count]
+        return taken
+
+    def take_overdue(self, now_s: float) -> list[QueuedRequest]:
+        """Remove and return the requests whose deadline has passed."""
+        # Ranks say nothing of deadlines: the last in the queue may have the first one.
+        overdue = [queued for queued in self if queued.deadline_s <= now_s]
+        self[:] = [queued for queued in self if queued.deadline_s > now_s]
+        return overdue
+
+
 _Refused = list[tuple[QueuedRequest, NoValidHost]]
 
 
@@ -168,10 +224,13 @@ class ClusterQueue:
             if not kept.ended and kept.grant.changes.epoch == self._replica.seen.epoch:
                 return kept
             kept.release_quietly()
-        until_s, priority_boost_s = self._urgency()
+        with self._guard:
+            # The lock is waited for no longer than the least patient request would wait.
+            until_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
+            boost_s = next((queued.priority_boost_s for queued in self._waiting), 0.0)
         try:
             return Lease.acquire(
-                self._deps, self._replica, until_s=until_s, priority_boost_s=priority_boost_s
+                self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s
             )
         except ClusterLockTimeout:
             with self._guard:
@@ -179,15 +238,6 @@ class ClusterQueue:
             for queued in overdue:
                 self._time_out(queued)
             return None
-
-    def _urgency(self) -> tuple[float, float]:
-        """The earliest deadline in the queue, and the priority boost of its first request.
-
-        The lock is waited for no longer than the least patient request would wait.
-        """
-        with self._guard:
-            earliest_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
-            return earliest_s, next((queued.priority_boost_s for queued in self._waiting), 0.0)
 
     def _time_out(self, queued: QueuedRequest) -> None:
         now_s = self._now_s()
@@ -232,9 +282,7 @@ class ClusterQueue:
         return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
-        """Declare that these requests are decided here; fail requests that are decided
-        elsewhere.
-        """
+        """Declare that these requests are decided here; fail those that are decided elsewhere."""
         declaring: list[tuple[QueuedRequest, Intent]] = []
         for queued in batch:
             attempt, request = queued.attempt, queued.attempt.request
@@ -270,9 +318,9 @@ class ClusterQueue:
             if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
                 self._time_out(queued)
                 continue
-            # Two copies of one request in a batch would reserve two hosts for an instance.
+            # Two copies of one request in a batch would reserve two hosts for an instance; the next
+            # lease finds what this one reserves.
             if not instances.isdisjoint(attempt.request.instance_uuids):
-                # A copy of a request in this batch: the next lease finds what this one reserves.
                 continue
             instances.update(attempt.request.instance_uuids)
             queued.decided += 1
@@ -283,8 +331,8 @@ class ClusterQueue:
                 placed.append(_Placed(queued, decision, commit))
                 earliest_s = min(earliest_s, attempt.caller_deadline_s)
             except NoValidHost as error:
-                queued.attempt.refused_at[self._replica.scope] = self._replica.capacity_version
-                queued.attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
+                attempt.refused_at[self._replica.scope] = self._replica.capacity_version
+                attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
                 refused.append((queued, error))
             except SchedulerWorkerError as error:
                 queued.fail(error)
@@ -299,9 +347,7 @@ class ClusterQueue:
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]
     ) -> tuple[list[_Placed], list[_Placed]]:
-        """The requests that can be answered in time; and the others, whose claims are given
-        back.
-        """
+        """The requests that can be answered in time; and the others, without their claims."""
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
         late = [

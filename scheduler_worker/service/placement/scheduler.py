@@ -15,6 +15,7 @@ from scheduler_worker.ports import Clock, ClusterLock, Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
+from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement import alternates
 from scheduler_worker.service.placement.allocation_candidates import (
     AllocationCandidatesClient,
@@ -22,12 +23,11 @@ from scheduler_worker.service.placement.allocation_candidates import (
 )
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.claim_batcher import ClaimJob
-from scheduler_worker.service.placement.claims import HostsRefused, PlacementClaims, PlacementPorts
+from scheduler_worker.service.placement.claims import PlacementClaims, PlacementPorts
 from scheduler_worker.service.placement.deciding import ClusterQueues
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.lease import take_back
-from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -173,9 +173,7 @@ class Scheduler:
         return self._queues.describe(cluster) | waiting
 
     def stop_waiting(self) -> None:
-        """End all waits for capacity and for the feed with WorkerStops, now and from now on; so
-        also for Placement, while it is away.
-        """
+        """End all waits with WorkerStops, now and from now on; for Placement, while it is away."""
         self._capacity.close()
         if self._barrier is not None:
             self._barrier.close()
@@ -218,8 +216,8 @@ class Scheduler:
         """
         clock, observer = self._deps.clock, self._deps.observer
         now_s = clock.monotonic_s()
-        life = _Life(request, now_s, now_s + (math.inf if remaining_s is None else remaining_s))
-        life.yield_slot = yield_slot
+        deadline_s = now_s + (math.inf if remaining_s is None else remaining_s)
+        life = _Life(request, now_s, deadline_s, yield_slot)
         try:
             if self._claims is not None:
                 self._claims.check(request)
@@ -395,17 +393,14 @@ class Scheduler:
             return None
         deadline_s = life.caller_deadline_s
         life.claim = claims.job(life.asked, life.decision, deadline_s, life.refused_claim)
-        try:
-            with self._spent("claim", life):
-                await claims.claim(life.claim, life.decision, life.yield_slot)
-        except HostsRefused as refused:
-            return self._again(life, refused.hosts)
-        return None
+        with self._spent("claim", life):
+            refused = await claims.claim(life.claim, life.decision, life.yield_slot)
+        return self._again(life, refused) if refused else None
 
     async def _verify(self, verifying: Verifying, life: _Life) -> LifeStage | None:
         """Decide again if a chosen host has changed, and offer others for alternates that have."""
         with self._spent("verify", life):
-            changed = await verifying.changed(life.verification)
+            changed = await verifying.changed(life.decision, life.verification)
         chosen = [some[0] for some in life.decision.selections]
         hosts = {
             selection.service_host for selection in chosen if selection.compute_node_uuid in changed
@@ -433,7 +428,7 @@ class Scheduler:
     def _renew_alternates(self, life: _Life) -> None:
         life.decision = alternates.renewed(self._deps, life.decision, life.request, life.cluster)
 
-    def _again(self, life: _Life, without: frozenset[str] | set[str]) -> LifeStage:
+    def _again(self, life: _Life, without: set[str]) -> LifeStage:
         """Take the hosts back, and decide again without some hosts, as they are by now."""
         self._take_back(life)
         life.rounds += 1

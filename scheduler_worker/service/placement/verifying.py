@@ -8,7 +8,7 @@ differs is read and stored, and the request is decided again.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.jobs import Question, Singleflight
 
@@ -30,24 +31,10 @@ _WORKERS = 8
 """Questions under way at a time: one for each cell, and one for Placement."""
 
 
-class Services(Protocol):
-    """Knows the compute services of hosts."""
-
-    def verify(self, part_id: str, host_uuids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
-        """The facts of these hosts' services as they are now, by uuid; what differs is stored.
-
-        Hosts that report for themselves are left out. Raises SourceUnavailable, Conflict,
-        StateUnavailable.
-        """
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
 class VerifyingPorts(msgspec.Struct, frozen=True):
     """What verifying needs of the outside."""
 
-    services: Services
+    services: ServiceCheck
     trees: ProviderTrees | None = None
     """None: Placement is not read."""
 
@@ -56,13 +43,8 @@ Facts = Mapping[str, Any]
 """What was read of hosts, by uuid: the facts of a service, or a tree."""
 Differs = Callable[[HostRecord, Any], bool]
 """Whether a host was chosen by something else than these facts."""
-
-
-class Verification(NamedTuple):
-    """What is asked about one decision."""
-
-    decision: Decision
-    questions: Sequence[tuple[Question[Facts], Differs]]
+Verification = Sequence[tuple[Question[Facts], Differs]]
+"""What is asked about one decision."""
 
 
 def _service_differs(chosen: HostRecord, service: Mapping[str, Any]) -> bool:
@@ -102,16 +84,16 @@ class Verifying:
                 questions.append((question, _tree_differs))
         for question, _ in questions:
             self._questions.submit(question)
-        return Verification(decision, questions)
+        return questions
 
-    async def changed(self, verification: Verification) -> frozenset[str]:
+    async def changed(self, decision: Decision, verification: Verification) -> frozenset[str]:
         """Wait; the uuids of hosts that are not as they were when they were chosen.
 
         What is known of them is stored by now. Hosts that cannot be asked about count as known.
         """
         changed: set[str] = set()
         result = "known"
-        for question, differs in verification.questions:
+        for question, differs in verification:
             try:
                 facts = await question
             except SchedulerWorkerError:
@@ -121,7 +103,7 @@ class Verifying:
             # Not what is known now: another request may just have stored the change.
             changed.update(
                 uuid
-                for uuid, record in verification.decision.records.items()
+                for uuid, record in decision.records.items()
                 if uuid in facts and differs(record, facts[uuid])
             )
         self._deps.observer.count(events.VERIFIED, "changed" if changed else result)

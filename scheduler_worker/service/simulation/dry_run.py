@@ -134,15 +134,11 @@ class DryRun(Periodic):
                 subset_size=self._settings.subset_size,
                 look_up=partial(self._verdict_by_now, pending.request),
             )
-            for difference in differences:
-                if difference.why:
-                    LOG.warning(
-                        "Dry run: instance %s (request %s) %s: %s",
-                        difference.instance,
-                        pending.request.request_id or "-",
-                        difference.result,
-                        difference.why,
-                    )
+            request_id = pending.request.request_id or "-"
+            for instance, result, why in differences:
+                if why:
+                    text = "Dry run: instance %s (request %s) %s: %s"
+                    LOG.warning(text, instance, request_id, result, why)
             self._count([difference.result for difference in differences])
 
     def _arrived(self, uuid: str, pending: Expectation) -> str | None:

@@ -70,8 +70,7 @@ class SimulationRecords(Replica):
         puts = [_put(record, now_s)]
         if summary is not None:
             puts.append(Put(_SUMMARY + record.id, msgspec.json.encode(summary), now_s + KEEP_S))
-        written = self._store.write(SCOPE, [Transaction(puts, [Guard(key, version)])])
-        return all(written.applied)
+        return all(self._store.write(SCOPE, [Transaction(puts, [Guard(key, version)])]).applied)
 
     def end(self, id: str, user: str) -> None:
         """Cancel one that runs, on behalf of a user; remove one that has ended, or nothing."""

@@ -20,8 +20,7 @@ def migration_of(replica: ClusterReplica, request: Request) -> AskedMigration | 
     if not replica.ledger.under_way or len(request.instance_uuids) != 1:
         return None
     asked = replica.ledger.under_way.get(request.instance_uuids[0])
-    is_due = asked is not None and asked.overdue_at_s > replica.table.now_s
-    return asked if is_due else None
+    return asked if asked and asked.overdue_at_s > replica.table.now_s else None
 
 
 def narrowed(replica: ClusterReplica, request: Request) -> Request:
@@ -37,14 +36,9 @@ def narrowed(replica: ClusterReplica, request: Request) -> Request:
             host for host in asked.candidates if spec.only_hosts is None or host in spec.only_hosts
         )
         spec = structs.replace(spec, only_hosts=allowed)
-    # Of a migration too: its destination may be closing since the balance named it.
-    if closing := _closing(replica):
-        spec = structs.replace(spec, closing_hosts=closing)
+    # Of a migration too: its destination may be closing since the balance named it. A host whose
+    # power action is overdue takes VMs again, as with migrations.
+    power = replica.power.under_way
+    if power and power.to != "up" and power.overdue_at_s > replica.table.now_s:
+        spec = structs.replace(spec, closing_hosts=(power.host,))
     return request if spec is request.spec else structs.replace(request, spec=spec)
-
-
-def _closing(replica: ClusterReplica) -> tuple[str, ...]:
-    """The host that takes no VM any more. One that is overdue does again, as with migrations."""
-    asked = replica.power.under_way
-    is_due = asked is not None and asked.overdue_at_s > replica.table.now_s
-    return (asked.host,) if asked is not None and is_due and asked.closes else ()

@@ -7,6 +7,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, MutableSequence, Sequence
+from functools import cached_property
 from typing import Any
 
 from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
@@ -14,7 +15,6 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.observer import Outcome, Phase, PhaseName
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.selectors import RandomSource
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 CLUSTER_HINT = "cluster"
@@ -179,25 +179,21 @@ class PlacementAttempt:
         )
 
 
-class _SeededRandom:
-    """Seeds on first use: most requests need no random numbers, and seeding is slow."""
+class SeededRandom:
+    """The random source of a request, seeded by its id: a recorded request replays exactly.
 
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
-        self._random: random.Random | None = None
+    Seeds on first use: most requests need no random numbers, and seeding is slow.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._seed = request.request_id
+
+    @cached_property
+    def _random(self) -> random.Random:
+        return random.Random(self._seed)
 
     def randrange(self, start: int, /) -> int:
-        return self._seeded().randrange(start)
+        return self._random.randrange(start)
 
     def shuffle(self, x: MutableSequence[Any], /) -> None:
-        self._seeded().shuffle(x)
-
-    def _seeded(self) -> random.Random:
-        if self._random is None:
-            self._random = random.Random(self._seed)
-        return self._random
-
-
-def random_source(request: Request) -> RandomSource:
-    """The random source of a request, seeded by its id: a recorded request replays exactly."""
-    return _SeededRandom(request.request_id)
+        self._random.shuffle(x)

@@ -72,12 +72,6 @@ class LeadershipRecords(Replica, Generic[AnyLeadership]):
         super().__init__(scope, self.leaders, *kinds)
         self._form = form
 
-    def led_by(self, worker: str) -> list[str]:
-        """The clusters that the worker leads, by name; takes no lock."""
-        return sorted(
-            cluster for cluster, lead in dict(self.leaders).items() if lead.worker == worker
-        )
-
     def take_lead(
         self, store: Store, cluster: str, worker: str, interval_s: float
     ) -> tuple[AnyLeadership | None, float]:
@@ -149,8 +143,9 @@ class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
         """Called when another worker leads a cluster."""
 
     def led(self) -> list[str]:
-        """The clusters that this worker led last, as far as it has read."""
-        return self._records.led_by(self.worker)
+        """The clusters that this worker led last, as far as it has read; takes no lock."""
+        leaders = dict(self._records.leaders)
+        return sorted(name for name, lead in leaders.items() if lead.worker == self.worker)
 
     def run_due(self) -> float:
         """Do what is due here; return the seconds until the next may be."""

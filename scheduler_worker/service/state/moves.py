@@ -178,9 +178,8 @@ class Moves:
 
     def _record(self, moves: Iterable[Move], uuids: Collection[str]) -> _OpenMoves:
         with self._moves.reading(self._fleet.store) as now_s:
-            until_s = now_s + REMEMBERED_S
             new = [
-                self._moves.replacing(records.put_move(move, until_s))
+                self._moves.replacing(records.put_move(move, now_s + REMEMBERED_S))
                 for move in moves
                 if move.host_uuid not in self._moves.moves
             ]
@@ -428,8 +427,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     guards = replica.guards((*keys, records.INSTANCES + host, leaving))
     if instances and not replica.table.find(host):  # else another node of that name needs them
         keys.append(records.INSTANCES + host)
-    puts = [records.put_departure(packed), *map(records.gone, keys)]
-    return Transaction(puts, guards)
+    return Transaction([records.put_departure(packed), *map(records.gone, keys)], guards)
 
 
 def _plan_mark(

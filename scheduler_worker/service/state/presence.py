@@ -63,25 +63,18 @@ class Presence(Periodic):
     """Keeps the records of one worker while it runs."""
 
     def __init__(
-        self,
-        store: Store,
-        facts: WorkerFacts,
-        report: Callable[[], WorkerReport] = WorkerReport,
+        self, store: Store, facts: WorkerFacts, report: Callable[[], WorkerReport] = WorkerReport
     ) -> None:
         """``report`` says how the worker is, and may take some seconds."""
         super().__init__("presence", self.renew, RENEW_S)
         self._store = store
-        self._facts = facts
-        self._report = report
-
-    @property
-    def facts(self) -> WorkerFacts:
+        self.facts = facts
         """What the record says, or will say once it is written."""
-        return self._facts
+        self._report = report
 
     def set_drained(self, is_drained: bool) -> None:
         """Write it into the record as soon as possible, in the thread."""
-        self._facts = msgspec.structs.replace(self._facts, is_drained=is_drained)
+        self.facts = msgspec.structs.replace(self.facts, is_drained=is_drained)
         self.wake()
 
     def renew(self) -> float:
@@ -91,7 +84,7 @@ class Presence(Periodic):
         """
         with contextlib.suppress(StateUnavailable):
             now_s = self._store.changes(SCOPE, Seen()).now_s
-            self._write(SCOPE, self._facts, now_s + LASTS_S)
+            self._write(SCOPE, self.facts, now_s + LASTS_S)
             # After the presence: a report may take seconds, and others must not miss the worker.
             report = msgspec.structs.replace(self._report(), at_s=now_s)
             self._write(REPORTS_SCOPE, report, now_s + LASTS_S)
@@ -113,4 +106,4 @@ class Presence(Periodic):
         self, scope: str, record: WorkerFacts | WorkerReport | None, until_s: float | None = None
     ) -> None:
         value = None if record is None else msgspec.json.encode(record)
-        self._store.write(scope, [Transaction([Put(_KEY + self._facts.name, value, until_s)])])
+        self._store.write(scope, [Transaction([Put(_KEY + self.facts.name, value, until_s)])])

@@ -510,16 +510,14 @@ class Fleet:
                 self._clusters[name] = ClusterReplica(name, self._observer, self.places)
             return self._clusters[name]
 
-    def known_cluster(self, name: str) -> ClusterReplica:
+    def known_cluster(self, name: str, field: str = "cluster") -> ClusterReplica:
         """The replica of a cluster that has hosts, or had some.
 
-        Raises:
-            RequestError: there is no such cluster.
-            StateUnavailable: the store cannot be reached.
+        Raises StateUnavailable, and RequestError, of this field: there is no such cluster.
         """
         if name not in self.read_names():
             known = ", ".join(self.names()) or "none"
-            raise RequestError("cluster", f"there is no cluster {name!r}; known are {known}")
+            raise RequestError(field, f"there is no cluster {name!r}; known are {known}")
         return self.cluster(name)
 
     def clusters(self) -> Sequence[ClusterReplica]:
@@ -537,6 +535,5 @@ class Fleet:
     def prepare(self, replica: ClusterReplica) -> HostTable:
         """The cluster's table with the current aggregates; the caller holds the replica's lock."""
         if replica.table.aggregates is not self.globals.by_host:
-            known = self.globals.aggregates.values()
-            replica.table.set_aggregates(self.globals.by_host, known)
+            replica.table.set_aggregates(self.globals.by_host, self.globals.aggregates.values())
         return replica.table

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
-from scheduler_worker.model.ledgers import MigrationLedger, MigrationLimits
+from scheduler_worker.model.ledgers import MigrationLedger, MigrationLimits, Progress
 
 LIMITS = MigrationLimits(
     most=2, begin_within_s=10, end_within_s=100, first_wait_s=60, longest_wait_s=200
@@ -21,28 +21,40 @@ def asked(vm: str = "v", *, now_s: float = 0.0, ledger: MigrationLedger | None =
     )
 
 
+def began(destination: str) -> Progress:
+    return Progress(state="started", destination=destination)
+
+
+def done(destination: str | None) -> Progress:
+    return Progress(state="done", destination=destination)
+
+
+def failed(why: str) -> Progress:
+    return Progress(state="failed", why=why)
+
+
 def test_a_migration_is_asked_for_begins_and_ends():
     ledger = asked()
     found = ledger.find("m-v")
     assert (found.vm, found.source, found.candidates) == ("v", "a", ("b", "a"))
-    begun = ledger.begin("m-v", "b", 5.0, LIMITS)
+    begun = ledger.advance("m-v", began("b"), 5.0, LIMITS)
     assert begun.under_way["v"].destination == "b"
     assert begun.moves == {"v": BegunMigration("a", "b", 5.0)}
-    ended = begun.end("m-v", None, 50.0)
+    ended = begun.advance("m-v", done(None), 50.0, LIMITS)
     assert not ended.under_way
     assert ended.moves == {"v": BegunMigration("a", "b", 50.0)}, "it rests from its end on"
 
 
 def test_a_vm_under_way_is_not_moved_again():
     assert asked().why_not(proposed(), 1.0, LIMITS) == "the VM is being moved"
-    begun = asked().begin("m-v", "b", 1.0, LIMITS)
+    begun = asked().advance("m-v", began("b"), 1.0, LIMITS)
     assert begun.why_not(proposed("v", "b", "a"), 2.0, LIMITS) == "the VM is being moved"
 
 
 def test_a_cluster_has_only_so_many_at_a_time():
     ledger = asked("w", ledger=asked())
     assert "2 migrations are under way" in str(ledger.why_not(proposed("x"), 1.0, LIMITS))
-    assert ledger.end("m-w", "b", 2.0).why_not(proposed("x"), 3.0, LIMITS) is None
+    assert ledger.advance("m-w", done("b"), 2.0, LIMITS).why_not(proposed("x"), 3.0, LIMITS) is None
 
 
 def test_a_migration_needs_a_destination():
@@ -53,7 +65,7 @@ def test_a_migration_needs_a_destination():
 def test_each_failure_doubles_the_wait_up_to_a_bound():
     ledger, now_s, waits = MigrationLedger(), 0.0, []
     for _ in range(5):
-        ledger = asked(ledger=ledger, now_s=now_s).fail("m-v", "no host", now_s, LIMITS)
+        ledger = asked(ledger=ledger, now_s=now_s).advance("m-v", failed("no host"), now_s, LIMITS)
         until_s = ledger.setbacks["v"].waits_until_s
         waits.append(until_s - now_s)
         assert "no host" in str(ledger.why_not(proposed(), until_s - 0.1, LIMITS))
@@ -67,29 +79,29 @@ def test_the_wait_stays_finite_after_any_number_of_failures():
 
 
 def test_success_ends_the_setbacks():
-    failed = asked().fail("m-v", "no host", 0.0, LIMITS)
-    again = asked(ledger=failed, now_s=60).begin("m-v", "b", 61, LIMITS)
+    set_back = asked().advance("m-v", failed("no host"), 0.0, LIMITS)
+    again = asked(ledger=set_back, now_s=60).advance("m-v", began("b"), 61, LIMITS)
     assert again.setbacks["v"].failures == 1, "only the end is success"
-    assert again.end("m-v", "b", 70).setbacks == {}
+    assert again.advance("m-v", done("b"), 70, LIMITS).setbacks == {}
 
 
 def test_a_vm_that_failed_to_move_does_not_rest():
-    begun = asked().begin("m-v", "b", 1.0, LIMITS)
-    assert begun.fail("m-v", "cancelled", 2.0, LIMITS).moves == {}
+    begun = asked().advance("m-v", began("b"), 1.0, LIMITS)
+    assert begun.advance("m-v", failed("cancelled"), 2.0, LIMITS).moves == {}
 
 
 def test_a_refusal_keeps_the_move_before():
-    ledger = asked().begin("m-v", "b", 1.0, LIMITS).end("m-v", None, 2.0)
-    refused = asked(ledger=ledger, now_s=100.0).fail("m-v", "no host", 101.0, LIMITS)
+    ledger = asked().advance("m-v", began("b"), 1.0, LIMITS).advance("m-v", done(None), 2.0, LIMITS)
+    refused = asked(ledger=ledger, now_s=100.0).advance("m-v", failed("no host"), 101.0, LIMITS)
     assert refused.moves == {"v": BegunMigration("a", "b", 2.0)}
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda ledger: ledger.begin("m-old", "b", 1.0, LIMITS),
-        lambda ledger: ledger.end("m-old", "b", 1.0),
-        lambda ledger: ledger.fail("m-old", "late", 1.0, LIMITS),
+        lambda ledger: ledger.advance("m-old", began("b"), 1.0, LIMITS),
+        lambda ledger: ledger.advance("m-old", done("b"), 1.0, LIMITS),
+        lambda ledger: ledger.advance("m-old", failed("late"), 1.0, LIMITS),
     ],
 )
 def test_answers_about_another_migration_change_nothing(answer):
@@ -98,23 +110,23 @@ def test_answers_about_another_migration_change_nothing(answer):
 
 
 def test_a_repeated_begin_does_not_prolong():
-    begun = asked().begin("m-v", "b", 1.0, LIMITS)
-    assert begun.begin("m-v", "c", 90.0, LIMITS) is begun
+    begun = asked().advance("m-v", began("b"), 1.0, LIMITS)
+    assert begun.advance("m-v", began("c"), 90.0, LIMITS) is begun
 
 
 def test_silence_is_bounded_before_and_after_the_begin():
     ledger = asked(now_s=0.0)
     assert not list(ledger.overdue(9.9))
     assert [each.vm for each in ledger.overdue(10.0)] == ["v"]
-    begun = ledger.begin("m-v", "b", 9.0, LIMITS)
+    begun = ledger.advance("m-v", began("b"), 9.0, LIMITS)
     assert not list(begun.overdue(108.9))
     assert [each.vm for each in begun.overdue(109.0)] == ["v"]
 
 
 def test_what_nobody_needs_is_trimmed():
-    ledger = asked().begin("m-v", "b", 1.0, LIMITS).end("m-v", None, 2.0)
-    ledger = asked("w", ledger=ledger, now_s=3.0).fail("m-w", "no host", 3.0, LIMITS)
-    ledger = asked("x", ledger=ledger, now_s=4.0).begin("m-x", "b", 4.0, LIMITS)
+    ledger = asked().advance("m-v", began("b"), 1.0, LIMITS).advance("m-v", done(None), 2.0, LIMITS)
+    ledger = asked("w", ledger=ledger, now_s=3.0).advance("m-w", failed("no host"), 3.0, LIMITS)
+    ledger = asked("x", ledger=ledger, now_s=4.0).advance("m-x", began("b"), 4.0, LIMITS)
     forgotten = ledger.trimmed(BalanceMemory(), 3.0 + 60 + 200, LIMITS)
     assert set(forgotten.moves) == {"x"}, "a migration under way is remembered in any case"
     assert forgotten.setbacks == {}
@@ -123,6 +135,6 @@ def test_what_nobody_needs_is_trimmed():
 
 
 def test_it_survives_json():
-    ledger = asked("w", ledger=asked().begin("m-v", "b", 1.0, LIMITS))
-    ledger = ledger.fail("m-w", "no host", 2.0, LIMITS)
+    ledger = asked("w", ledger=asked().advance("m-v", began("b"), 1.0, LIMITS))
+    ledger = ledger.advance("m-w", failed("no host"), 2.0, LIMITS)
     assert msgspec.json.decode(msgspec.json.encode(ledger), type=MigrationLedger) == ledger

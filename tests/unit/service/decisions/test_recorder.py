@@ -97,7 +97,7 @@ def test_the_same_request_can_be_decided_again(office):
     decision = office.world.ask("i1", vcpus=2, project_id="p", **hints)
     _, details = office.last()
     request = Request(spec=details.spec, instance_uuids=("another",))
-    again = office.world.scheduler.rehearse(request, limit=1).explanation
+    _, again = office.world.scheduler.rehearse(request, limit=1)
     assert details.spec.project_id == "p"
     assert details.spec.hint("different_host") == "x"
     assert again.reason is None

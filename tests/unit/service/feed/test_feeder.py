@@ -82,11 +82,11 @@ def test_a_first_round_stores_all_hosts_with_their_cells_and_services(world, fed
 
 
 def test_at_rest_heartbeats_write_nothing(world, source, fed):
-    before, wrote = versions(world), sum(fed._observer.of(events.FEED_REPORTS).values())
+    before, wrote = versions(world), sum(fed._deps.observer.of(events.FEED_REPORTS).values())
     for _ in range(50):
         look(fed, world=world, source=source)
     assert versions(world) == before
-    assert sum(fed._observer.of(events.FEED_REPORTS).values()) == wrote == 3
+    assert sum(fed._deps.observer.of(events.FEED_REPORTS).values()) == wrote == 3
     assert world.place("i1")  # though no record is younger than the service_down_time
 
 
@@ -352,7 +352,7 @@ def test_a_cell_that_is_down_keeps_its_hosts_and_others_go_on(world, source, fed
     assert out_of_service(records(world)["c"]) == "its cell's database cannot be read"
     assert out_of_service(records(world)["a"]) is None
     assert caplog.text.count("Cell west cannot be read") == 1
-    assert fed._observer.of(events.FEED_FAILURES) == {"west": 7}
+    assert fed._deps.observer.of(events.FEED_FAILURES) == {"west": 7}
     source.down = set()
     look(fed, world=world, source=source)
     assert out_of_service(records(world)["c"]) is None

@@ -13,8 +13,7 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.feed.feeder import Looker
-from scheduler_worker.service.state.refreshes import RefreshRecords
+from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
 from tests.support.feeds import MemorySource, barrier, feeder
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, request

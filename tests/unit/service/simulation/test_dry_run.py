@@ -95,7 +95,7 @@ def test_what_differs_is_told_with_the_weighers_or_the_filters_reason(
 def test_another_host_of_the_same_weight_is_as_good(said):
     bed = Bed()
     bed.dry_run.take(asked := request("i1"))
-    [chosen] = bed.world.scheduler.rehearse(asked, limit=10).hosts
+    [chosen], _ = bed.world.scheduler.rehearse(asked, limit=10)
     bed.put({"big": "twin", "twin": "big"}[chosen], "i1")
     assert bed.look() == {"as_good": 1}
     assert said() == []
@@ -110,7 +110,7 @@ def test_any_of_the_best_is_as_good_where_one_is_taken_at_random():
 
 def test_instances_of_one_request_are_alike(bed):
     bed.dry_run.take(request("i1", "i2", "i3"))
-    ours = bed.world.scheduler.rehearse(request("i1", "i2", "i3"), limit=10).hosts
+    ours, _ = bed.world.scheduler.rehearse(request("i1", "i2", "i3"), limit=10)
     assert len(ours) == 3
     listed: dict[str, list[str]] = {}
     for uuid, name in zip(("i3", "i1", "i2"), ours, strict=True):
