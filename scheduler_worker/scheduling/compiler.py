@@ -1,20 +1,15 @@
-"""Compiles a cluster's policy to a pipeline.
-
-Only the compiler makes units, and only it knows that a lower score may be the better one.
-"""
+"""Compiles a cluster's policy to a pipeline. Only the compiler makes units."""
 
 import math
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import structs
 
 from scheduler_worker.errors import ClusterPolicyError
-from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.policies import (
     NOVA,
     ClusterPolicy,
@@ -23,7 +18,6 @@ from scheduler_worker.model.policies import (
     WeightUse,
     write_policy,
 )
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,
     UnitKind,
@@ -135,49 +129,6 @@ def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
     return float(options.values.get(entry.unit.option or "", entry.unit.default_factor))
 
 
-class Reversed(Weigher):
-    """Negates a weight whose lower scores are the better ones.
-
-    Of a weight that rescales its raw scores, only the rescaled ones are negated.
-    """
-
-    def __init__(self, cost: Weigher) -> None:
-        super().__init__(cost.context)
-        self._cost = cost
-        self.minval = None if cost.maxval is None else -cost.maxval
-        self.maxval = None if cost.minval is None else -cost.minval
-        self.reads_use = cost.reads_use
-        self.reads_request = cost.reads_request
-        self.rescales = cost.rescales
-
-    def applies(self, spec: RequestSpec) -> bool:
-        return self._cost.applies(spec)
-
-    def reads(self, spec: RequestSpec) -> Hashable | None:
-        return self._cost.reads(spec)
-
-    def note(self) -> str | None:
-        return self._cost.note()
-
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        raw = np.asarray(self._cost.weigh(hosts, spec), dtype=float)
-        return raw if self.rescales else -raw
-
-    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        raw = float(self._cost.weigh_host(host_state, weight_properties))
-        return raw if self.rescales else -raw
-
-    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        turned: Values = -self._cost.rescaled(raw, low, high, spec)
-        return turned
-
-    def multiplier(self, hosts: Hosts) -> Values | float:
-        return self._cost.multiplier(hosts)
-
-    def weight_multiplier(self, host_state: HostState) -> float:
-        return self._cost.weight_multiplier(host_state)
-
-
 class _Compiler:
     """One compilation, which collects all problems before it fails."""
 
@@ -256,8 +207,7 @@ class _Compiler:
     def _weight(self, use: WeightUse) -> Weigher | None:
         if not math.isfinite(use.factor):
             self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
-        made = self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
-        return Reversed(made) if made is not None and made.lower_is_better else made
+        return self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0

@@ -226,6 +226,8 @@ class Pipeline:
         evaluations = [self.evaluator.evaluate(table, spec) for table in tables]
         pairs = list(zip(tables, evaluations, strict=True))
         ends = [each.ends(table, spec) for table, each in pairs if each.results.passed]
+        if not ends:
+            return [None] * len(tables)
         if (common := _common(ends)) is not None:
             return [each.best(common) if each.results.passed else None for each in evaluations]
         views = [table.take(each.rows) for table, each in pairs]
@@ -234,7 +236,7 @@ class Pipeline:
         for unit in self.weights:
             if unit.applies(spec):
                 raw = np.concatenate([unit.weigh(view, spec) for view in views])
-                scores = self.selector.scores(unit, unit.compared(raw, spec))
+                scores = self.selector.scale(unit, spec, 1.0, raw).every_product()
                 for at, part in enumerate(np.split(scores, starts)):
                     totals[at] += unit.multiplier(views[at]) * part
         return [float(total.max()) if len(total) else None for total in totals]
