@@ -93,9 +93,7 @@ _STANDARD_CLASSES = frozenset(
     }
 )
 _SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
-_CUSTOM = "CUSTOM_"
 _AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
-_TRAIT_VALUES = frozenset({"required", "forbidden"})
 
 
 def parsed(
@@ -110,9 +108,9 @@ def parsed(
             continue
         kind, suffix, name = matched.groups()
         if kind == "trait":
-            if value in _TRAIT_VALUES:
+            if value in {"required", "forbidden"}:
                 traits.setdefault(suffix, {})[name] = value
-        elif name in _STANDARD_CLASSES or name.startswith(_CUSTOM):
+        elif name in _STANDARD_CLASSES or name.startswith("CUSTOM_"):
             amount = _amount(value)
             if amount is not None:
                 resources.setdefault(suffix, {})[name] = amount

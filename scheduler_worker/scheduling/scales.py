@@ -159,10 +159,10 @@ class Scale:
         self._raw = raw if unit.rescales else None
         """The raw scores where the unit rescales them, ``scores`` being the rescaled ones. While
         their ends stay, only positions that changed are rescaled again."""
-        self._raw_ends = Ends()
-        # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
         if self._raw is not None:
+            self._raw_ends = Ends()
             self._raw_ends.find(raw)
+        # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
         self.scores = self._counting(raw) if self._raw is None else self._rescaled(raw)
         """Larger ones are better."""
         self.is_constant = False
