@@ -82,21 +82,17 @@ def settled(
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
     ended = _absorbed(reservations, report)
     bounds = _bounds(reservations, ended, report)
-    others = (reservation for reservation in reservations if reservation not in ended)
-    return ended, [_kept(reservation, report, bounds) for reservation in others]
+    return ended, [_kept(each, report, bounds) for each in reservations if each not in ended]
 
 
 def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
     """Those whose instances were consumers of the host's providers and are none any more."""
     return [
-        reservation
-        for reservation in reservations
-        if reservation.allocated_at_s is not None
-        and (providers := _providers_of(reservation, record))
-        and all(
-            provider.excludes(reservation.instance_uuid, reservation.allocated_at_s)
-            for provider in providers
-        )
+        each
+        for each in reservations
+        if each.allocated_at_s is not None
+        and (providers := _providers_of(each, record))
+        and all(one.excludes(each.instance_uuid, each.allocated_at_s) for one in providers)
     ]
 
 
@@ -128,13 +124,9 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
     if report.use is None:
         return []
     if report.lists:
-        existing = [
-            reservation
-            for reservation in reservations
-            if reservation.instance_uuid in report.instances
-        ]
+        existing = [each for each in reservations if each.instance_uuid in report.instances]
     else:
-        existing = [reservation for reservation in reservations if not reservation.is_pending]
+        existing = [each for each in reservations if not each.is_pending]
     shown = _shown(existing, report.use, report.instances)
     return [reservation for reservation in existing if _is_over(reservation, report, shown)]
 

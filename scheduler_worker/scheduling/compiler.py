@@ -72,7 +72,6 @@ MANDATORY: Mapping[str, type[Filter]] = {
 }
 """The filters that are asked first under every policy, in this order, by name."""
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
-_PLACEMENT = frozenset(PlacementOptions.__struct_fields__)
 
 
 def compile_policy(
@@ -183,10 +182,7 @@ class _Compiler:
             weights=weights,
             selector=selector,
             balance=balance,
-            options=msgspec.convert(
-                {name: value for name, value in self._options.values.items() if name in _PLACEMENT},
-                PlacementOptions,
-            ),
+            options=msgspec.convert(self._options.values, PlacementOptions),
         )
 
     def _used(
@@ -226,14 +222,7 @@ class _Compiler:
         except ValueError as error:
             self._problem(label, str(error))
         context = UnitContext(
-            name=label,
-            parameters=parameters,
-            factor=factor,
-            collaborators={
-                kind: self._collaborators[kind]
-                for kind in unit.collaborators
-                if kind in self._collaborators
-            },
+            name=label, parameters=parameters, factor=factor, collaborators=self._collaborators
         )
         return unit(context)
 

@@ -146,13 +146,6 @@ def is_member(hosts: Hosts, uuids: Uuids) -> Mask:
     )
 
 
-def memberships(hosts: Hosts) -> list[Uuids]:
-    """Uuids of the aggregates that each host is in."""
-    numbers, members = hosts.by_aggregates()
-    uuids = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
-    return [uuids[number] for number in numbers.tolist()]
-
-
 def has_metadata(hosts: Hosts, test: Callable[[MetadataItems], bool]) -> Mask:
     """Which hosts are in aggregates whose metadata, every key and value, pass a test."""
     return hosts.by_aggregates().spread(

@@ -474,6 +474,8 @@ class ResourceProviders(Filter):
 
 def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
     """The aggregates that all providers of each host inherit; empty where no group needs them."""
-    if any(group.member_of or group.forbidden_aggregates for group in supply.groups):
-        return facts.memberships(hosts)
-    return [frozenset()] * len(hosts)
+    if not any(group.member_of or group.forbidden_aggregates for group in supply.groups):
+        return [frozenset()] * len(hosts)
+    numbers, members = hosts.by_aggregates()
+    uuids = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
+    return [uuids[number] for number in numbers.tolist()]
