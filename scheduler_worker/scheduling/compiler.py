@@ -26,19 +26,7 @@ from scheduler_worker.scheduling.catalogue import (
 )
 from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt.host_facts import (
-    CompatibilityVersionFilter,
-    HostDeviceFilter,
-    LeasesReadyFilter,
-    MediatedDevicesFilter,
-    MigrationDomainFilter,
-    PinToHostFilter,
-)
-from scheduler_worker.scheduling.ovirt.resources import (
-    CpuLevelFilter,
-    CpuPinningFilter,
-    CpuTopologyFilter,
-)
+from scheduler_worker.scheduling.ovirt import host_facts, resources
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
 from scheduler_worker.scheduling.prefilters.units import (
@@ -51,14 +39,14 @@ from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import Selector
 
 OF_OVIRT: Mapping[str, type[Filter]] = {
-    "Compatibility-Version": CompatibilityVersionFilter,
-    "CPU-Level": CpuLevelFilter,
-    "CPUTopology": CpuTopologyFilter,
-    "CpuPinning": CpuPinningFilter,
-    "HostDevice": HostDeviceFilter,
-    "PinToHost": PinToHostFilter,
-    "VM leases ready": LeasesReadyFilter,
-    "MDevice": MediatedDevicesFilter,
+    "Compatibility-Version": host_facts.CompatibilityVersionFilter,
+    "CPU-Level": resources.CpuLevelFilter,
+    "CPUTopology": resources.CpuTopologyFilter,
+    "CpuPinning": resources.CpuPinningFilter,
+    "HostDevice": host_facts.HostDeviceFilter,
+    "PinToHost": host_facts.PinToHostFilter,
+    "VM leases ready": host_facts.LeasesReadyFilter,
+    "MDevice": host_facts.MediatedDevicesFilter,
 }
 """oVirt's filters that are asked first under every policy, by oVirt's name. They concern requests
 that say what they need of a host in ``vm``."""
@@ -156,7 +144,7 @@ class _Compiler:
         inventories = self._made(Inventories.__name__, Inventories)
         candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
         # Hosts must be up first of all; ``nova`` names a filter of its own for that.
-        up = {"MigrationDomain": MigrationDomainFilter} if policy.only_hosts_up else {}
+        up = {"MigrationDomain": host_facts.MigrationDomainFilter} if policy.only_hosts_up else {}
         of_ovirt: Mapping[str, type[Filter]] = {**up, **OF_OVIRT}
         mandatory = [
             self._made(LABEL, RequestedDestination),
