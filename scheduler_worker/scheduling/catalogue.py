@@ -180,13 +180,15 @@ def _plain_type(declared: types.Type) -> types.Type:
     return declared
 
 
-_TYPE_NAMES: Mapping[type[types.Type], str] = {
-    types.IntType: "integer",
-    types.FloatType: "number",
-    types.BoolType: "boolean",
-    types.StrType: "text",
-    types.VarTupleType: "list",
+TYPES: Mapping[str, Any] = {
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "text": str,
+    "list": tuple[str, ...],
 }
+"""The types of parameters by name."""
+_TYPE_NAMES = {type(types.type_info(kind)): name for name, kind in TYPES.items()}
 
 
 def parameter_values(

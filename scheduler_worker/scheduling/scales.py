@@ -245,8 +245,7 @@ class Scale:
     def insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
         """Add a host that has become a survivor."""
         if not isinstance(self._multiplier, float):
-            multiplier = self.unit.weight_multiplier(host)
-            self._multiplier = np.insert(self._multiplier, at, multiplier)
+            self._multiplier = np.insert(self._multiplier, at, self.unit.weight_multiplier(host))
         raw = float(self._weigh_host(host, spec))
         if self._raw is not None:
             self._raw_ends.note(raw)
@@ -416,9 +415,8 @@ class RankScale(Scale):
         self._is_changed = False
         self._counted = CountedRanks.of(self.scores)
         if self._counted is None:
-            ascending = np.sort(self.scores)
-            better = np.searchsorted(ascending, self.scores, side="right") - 1.0
-            self.products = self._multiplier * better
+            ranks = np.searchsorted(np.sort(self.scores), self.scores, side="right") - 1.0
+            self.products = self._multiplier * ranks
         else:
             self._look_up(self._counted)
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad, Migration
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
-from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.scheduling.catalogue import TYPES, UnitKind
 from scheduler_worker.scheduling.external.contract import (
     ON_FAILURE,
     OnFailure,
@@ -193,13 +193,6 @@ _BASES: dict[UnitKind, type[ExternalUnit]] = {
     UnitKind.WEIGHT: ExternalWeight,
     UnitKind.BALANCE: ExternalBalance,
 }
-_TYPES: dict[str, Any] = {
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "text": str,
-    "list": tuple[str, ...],
-}
 
 
 def unit_class(plugin: PluginClass) -> type[Unit]:
@@ -232,8 +225,7 @@ def _parameters(
     for own in declared:
         limits: Any = {"pattern": own.regex}
         limits |= own.bounds
-        kind = annotated[_TYPES[own.type], msgspec.Meta(**limits)]
-        yield own.name, kind | None, own.default
+        yield own.name, annotated[TYPES[own.type], msgspec.Meta(**limits)] | None, own.default
 
 
 def _without_secrets(spec: RequestSpec) -> Any:

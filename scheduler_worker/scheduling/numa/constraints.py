@@ -235,8 +235,7 @@ def _cpu_policy(asked: _Asked) -> str | None:
     policy = asked.policy("cpu_policy")
     # The amounts say already which vCPUs are dedicated; a policy could contradict them.
     if policy and any(asked.amounts.values()):
-        problem = "must not be set, as resources:VCPU or resources:PCPU is"
-        raise asked.wrong("cpu_policy", problem)
+        raise asked.wrong("cpu_policy", "must not be set, as resources:VCPU or resources:PCPU is")
     return "dedicated" if asked.amounts["PCPU"] else policy
 
 

@@ -15,7 +15,6 @@ from scheduler_worker.scheduling.prefilters.traits import DISABLED
 TENANT = "filter_tenant_id"
 """The prefix of the metadata keys that name the tenants of an aggregate."""
 
-MetadataItems = frozenset[tuple[str, str]]
 Uuids = frozenset[str]
 
 
@@ -146,7 +145,7 @@ def is_member(hosts: Hosts, uuids: Uuids) -> Mask:
     )
 
 
-def has_metadata(hosts: Hosts, test: Callable[[MetadataItems], bool]) -> Mask:
+def has_metadata(hosts: Hosts, test: Callable[[frozenset[tuple[str, str]]], bool]) -> Mask:
     """Which hosts are in aggregates whose metadata, every key and value, pass a test."""
     return hosts.by_aggregates().spread(
         lambda some: test(frozenset(item for each in some for item in each.metadata.items()))

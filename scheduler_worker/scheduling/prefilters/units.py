@@ -222,8 +222,7 @@ class _Rooms:
 
     def fitting(self, host: HostState) -> AllocationCandidate | None:
         """The first one that has room."""
-        candidates = self.candidates(host)
-        return next((each for each in candidates if self._has_room(host, each)), None)
+        return next((each for each in self.candidates(host) if self._has_room(host, each)), None)
 
     def left(self, host: HostState, provider: str, name: str) -> int:
         """What is left of a class at a provider, as the host knows it, or as Placement said."""
