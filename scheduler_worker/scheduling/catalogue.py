@@ -62,11 +62,6 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be used at all."""
 
     @property
-    def is_internal(self) -> bool:
-        """Whether it comes with the worker."""
-        return self.unit.is_internal()
-
-    @property
     def description(self) -> str:
         """The first paragraph of the class's docstring, on one line."""
         paragraph = (self.unit.__doc__ or "").strip().partition("\n\n")[0]

@@ -116,27 +116,20 @@ def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
     return float(options.values.get(entry.unit.option or "", entry.unit.default_factor))
 
 
-class _Compiler:
+class _Compiler(msgspec.Struct):
     """One compilation, which collects all problems before it fails."""
 
-    def __init__(
-        self,
-        policy: ClusterPolicy,
-        catalogue: Catalogue,
-        options: Options,
-        collaborators: Mapping[type, Any],
-    ) -> None:
-        self._policy = policy
-        self._catalogue = catalogue
-        self._options = options
-        self._collaborators = collaborators
-        self._problems: list[str] = []
-        self._labels: set[tuple[UnitKind, str]] = set()
-        self._declared: set[str] = set()
-        """Every parameter that a unit of the policy declares."""
+    policy: ClusterPolicy
+    catalogue: Catalogue
+    options: Options
+    collaborators: Mapping[type, Any]
+    problems: list[str] = []
+    labels: set[tuple[UnitKind, str]] = set()
+    declared: set[str] = set()
+    """Every parameter that a unit of the policy declares."""
 
     def compile(self) -> Pipeline:
-        policy = self._policy
+        policy = self.policy
         filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
         weights = [weight for use in policy.weights if (weight := self._weight(use)) is not None]
         selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
@@ -156,10 +149,10 @@ class _Compiler:
         ]
         balance = self._used(policy.balance, UnitKind.BALANCE, Balance) if policy.balance else None
         self._check_positions()
-        for name in policy.parameters.keys() - self._declared:
+        for name in policy.parameters.keys() - self.declared:
             self._problem(f"parameter {name}", "no unit of the policy declares it")
-        if self._problems or selector is None:
-            raise ClusterPolicyError(sorted(self._problems))
+        if self.problems or selector is None:
+            raise ClusterPolicyError(sorted(self.problems))
         return Pipeline(
             policy.reference,
             inventories=inventories,
@@ -170,20 +163,20 @@ class _Compiler:
             weights=weights,
             selector=selector,
             balance=balance,
-            options=msgspec.convert(self._options.values, PlacementOptions),
+            options=msgspec.convert(self.options.values, PlacementOptions),
         )
 
     def _used(
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
     ) -> AnyUnit | None:
         """The unit of a use; None: it cannot be used, and the problem is recorded."""
-        if (kind, use.label) in self._labels:
+        if (kind, use.label) in self.labels:
             self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
-        self._labels.add((kind, use.label))
-        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
+        self.labels.add((kind, use.label))
+        if (problem := self.catalogue.problem(use.unit, kind)) is not None:
             self._problem(f"{kind} {use.unit}", problem)
             return None
-        entry = self._catalogue.find(use.unit, kind)
+        entry = self.catalogue.find(use.unit, kind)
         if entry is None or not issubclass(entry.unit, base):
             return None
         return self._made(use.label, entry.unit, use, factor)
@@ -198,27 +191,27 @@ class _Compiler:
     ) -> AnyUnit:
         settings = use.parameters if use else {}
         names = {parameter.name for parameter in declared_parameters(unit.parameters_type)}
-        self._declared |= names
+        self.declared |= names
         for name in settings.keys() - names:
             known = ", ".join(sorted(names)) or "none"
             self._problem(f"{label}, parameter {name}", f"is not declared; known are {known}")
         parameters = unit.parameters_type()
         try:
             parameters = parameter_values(
-                unit.parameters_type, (settings, self._policy.parameters, self._options.values)
+                unit.parameters_type, (settings, self.policy.parameters, self.options.values)
             )
         except ValueError as error:
             self._problem(label, str(error))
         context = UnitContext(
-            name=label, parameters=parameters, factor=factor, collaborators=self._collaborators
+            name=label, parameters=parameters, factor=factor, collaborators=self.collaborators
         )
         return unit(context)
 
     def _check_positions(self) -> None:
         for position in ("first", "last"):
-            labels = [use.label for use in self._policy.filters if use.position == position]
+            labels = [use.label for use in self.policy.filters if use.position == position]
             if len(labels) > 1:
                 self._problem(", ".join(labels), f"only one filter can be {position}")
 
     def _problem(self, where: str, what: str) -> None:
-        self._problems.append(f"policy {self._policy.reference}: {where}: {what}")
+        self.problems.append(f"policy {self.policy.reference}: {where}: {what}")

@@ -37,18 +37,18 @@ def _of_texts(test: Callable[[str, str], bool]) -> Operator:
     return lambda value, words: test(value, words[0])
 
 
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _OPERATORS: dict[str, Operator] = {
     "=": _of_numbers(operator.ge),
-    ">=": _of_numbers(operator.ge),
-    "==": _of_numbers(operator.eq),
-    "!=": _of_numbers(operator.ne),
-    "<=": _of_numbers(operator.le),
-    "s==": _of_texts(operator.eq),
-    "s!=": _of_texts(operator.ne),
-    "s<": _of_texts(operator.lt),
-    "s<=": _of_texts(operator.le),
-    "s>": _of_texts(operator.gt),
-    "s>=": _of_texts(operator.ge),
+    **{sign: _of_numbers(COMPARISONS[sign]) for sign in (">=", "==", "!=", "<=")},
+    **{f"s{sign}": _of_texts(test) for sign, test in COMPARISONS.items()},
     "<in>": lambda value, words: words[0] in value,
     "<all-in>": lambda value, words: all(word in value for word in words),
     # The words at even indexes are the alternatives; those between them are ignored.

@@ -36,7 +36,7 @@ import numpy as np
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
-from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 
 Collaborator = TypeVar("Collaborator")
@@ -309,8 +309,7 @@ class Balance(Unit):
 
 def only(host_state: HostState) -> Hosts:
     """The one host of a row, in columns."""
-    rows: Rows = np.array([host_state.row])
-    return host_state.table.take(rows)
+    return host_state.table.take(np.array([host_state.row]))
 
 
 def _require_method(cls: type, base: type, column: str, row: str) -> None:

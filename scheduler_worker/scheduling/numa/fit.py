@@ -75,13 +75,10 @@ class Near:
     def kind(self, place: int) -> Hashable:
         """Equal for cells that can be exchanged in every set."""
         cell = self._cells[place]
-        return (
-            tuple(places >> place & 1 for places in self._networks),
-            cell.id if cell.id in self._nodes else None,
-            cell.socket
-            if any(device.numa_policy == "socket" for device in self._devices)
-            else None,
-        )
+        by_socket = any(device.numa_policy == "socket" for device in self._devices)
+        near = tuple(places >> place & 1 for places in self._networks)
+        node = cell.id if cell.id in self._nodes else None
+        return near, node, cell.socket if by_socket else None
 
     @cached_property
     def _nodes(self) -> set[int | None]:
@@ -173,22 +170,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tr
     def kinds(self) -> tuple[int, ...]:
         """For each cell the first one that fits the same host cells."""
         # Neither its id nor the numbers of its vCPUs say where a cell fits.
-        first: dict[tuple[object, ...], int] = {}
-        return tuple(
-            first.setdefault(
-                (
-                    self.reserved(at),
-                    cell.memory,
-                    len(cell.cpuset),
-                    len(cell.pcpuset),
-                    cell.pagesize,
-                    cell.cpu_policy,
-                    cell.cpu_thread_policy,
-                ),
-                at,
-            )
-            for at, cell in enumerate(self.topology.cells)
-        )
+        kinds: list[Hashable] = []
+        for at, cell in enumerate(self.topology.cells):
+            sizes = cell.memory, len(cell.cpuset), len(cell.pcpuset), cell.pagesize
+            kinds.append((self.reserved(at), sizes, cell.cpu_policy, cell.cpu_thread_policy))
+        return tuple(map(kinds.index, kinds))
 
     @cached_property
     def alike(self) -> tuple[int, InstanceNUMACell, int] | None:
