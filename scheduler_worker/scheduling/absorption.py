@@ -81,7 +81,13 @@ def settled(
 ) -> tuple[list[Reservation], list[Reservation]]:
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
     ended = _absorbed(reservations, report)
-    bounds = _bounds(reservations, ended, report)
+    # What the other use is at most after the report. Use that shrank took some of it away. And an
+    # instance whose reservation ended is known from now on, while a reservation that was made
+    # meanwhile may have counted it as other use.
+    bounds = [each.other_use for each in ended if each.other_use is not None]
+    if report.use is not None:
+        reserved = {each.instance_uuid for each in reservations}
+        bounds.append(other_use(report.use, report.instances, reserved))
     return ended, [_kept(each, report, bounds) for each in reservations if each not in ended]
 
 
@@ -183,21 +189,6 @@ def _is_included(reservation: Reservation, shown: Set[str]) -> bool:
         return True  # An earlier release made it, for which it was enough to be listed.
     taken = [name for name in _DIMENSIONS if getattr(reservation.resources, name)]
     return not taken or not shown.isdisjoint(taken)
-
-
-def _bounds(
-    reservations: Iterable[Reservation], ended: Iterable[Reservation], report: UseReport
-) -> list[ReportedUse]:
-    """What the other use is at most after a report.
-
-    Use that shrank took some of it away. And an instance whose reservation ended is known from now
-    on, while a reservation that was made meanwhile may have counted it as other use.
-    """
-    bounds = [reservation.other_use for reservation in ended if reservation.other_use is not None]
-    if report.use is not None:
-        reserved = {reservation.instance_uuid for reservation in reservations}
-        bounds.append(other_use(report.use, report.instances, reserved))
-    return bounds
 
 
 def _kept(
