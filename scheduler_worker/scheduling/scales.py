@@ -155,15 +155,15 @@ class Scale:
             self._minval = None if unit.maxval is None else -unit.maxval
             self._maxval = None if unit.minval is None else -unit.minval
         self._multiplier = multiplier
-        raw = np.array(raw, dtype=float)
-        self._raw = raw if unit.rescales else None
+        self._raw = np.array(raw, dtype=float) if unit.rescales else None
         """The raw scores where the unit rescales them, ``scores`` being the rescaled ones. While
         their ends stay, only positions that changed are rescaled again."""
         if self._raw is not None:
             self._raw_ends = Ends()
-            self._raw_ends.find(raw)
-        # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
-        self.scores = self._counting(raw) if self._raw is None else self._rescaled(raw)
+            self._raw_ends.find(self._raw)
+            # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
+            raw = self._rescaled(self._raw)
+        self.scores: Values = self._counting(raw).astype(float) if self._raw is None else raw
         """Larger ones are better."""
         self.is_constant = False
         """Whether every host gets 0."""
@@ -300,8 +300,9 @@ class Scale:
 
     def _counting(self, raw: Values) -> Values:
         """Raw scores, or rescaled ones, as they count: larger is better, between the bounds."""
-        raw = np.asarray(raw, dtype=float)
-        return clamp(raw if self._sign > 0 else -raw, self._minval, self._maxval)
+        if self._sign < 0:
+            raw = -np.asarray(raw, dtype=float)
+        return clamp(raw, self._minval, self._maxval)
 
     def _update(self, touched: Rows) -> bool:
         raise NotImplementedError
