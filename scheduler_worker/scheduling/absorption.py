@@ -81,22 +81,24 @@ def settled(
 ) -> tuple[list[Reservation], list[Reservation]]:
     """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
     ended = _absorbed(reservations, report)
-    bounds = _bounds(reservations, ended, report)
-    others = (reservation for reservation in reservations if reservation not in ended)
-    return ended, [_kept(reservation, report, bounds) for reservation in others]
+    # What the other use is at most after the report. Use that shrank took some of it away. And an
+    # instance whose reservation ended is known from now on, while a reservation that was made
+    # meanwhile may have counted it as other use.
+    bounds = [each.other_use for each in ended if each.other_use is not None]
+    if report.use is not None:
+        reserved = {each.instance_uuid for each in reservations}
+        bounds.append(other_use(report.use, report.instances, reserved))
+    return ended, [_kept(each, report, bounds) for each in reservations if each not in ended]
 
 
 def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
     """Those whose instances were consumers of the host's providers and are none any more."""
     return [
-        reservation
-        for reservation in reservations
-        if reservation.allocated_at_s is not None
-        and (providers := _providers_of(reservation, record))
-        and all(
-            provider.excludes(reservation.instance_uuid, reservation.allocated_at_s)
-            for provider in providers
-        )
+        each
+        for each in reservations
+        if each.allocated_at_s is not None
+        and (providers := _providers_of(each, record))
+        and all(one.excludes(each.instance_uuid, each.allocated_at_s) for one in providers)
     ]
 
 
@@ -128,13 +130,9 @@ def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Re
     if report.use is None:
         return []
     if report.lists:
-        existing = [
-            reservation
-            for reservation in reservations
-            if reservation.instance_uuid in report.instances
-        ]
+        existing = [each for each in reservations if each.instance_uuid in report.instances]
     else:
-        existing = [reservation for reservation in reservations if not reservation.is_pending]
+        existing = [each for each in reservations if not each.is_pending]
     shown = _shown(existing, report.use, report.instances)
     return [reservation for reservation in existing if _is_over(reservation, report, shown)]
 
@@ -191,21 +189,6 @@ def _is_included(reservation: Reservation, shown: Set[str]) -> bool:
         return True  # An earlier release made it, for which it was enough to be listed.
     taken = [name for name in _DIMENSIONS if getattr(reservation.resources, name)]
     return not taken or not shown.isdisjoint(taken)
-
-
-def _bounds(
-    reservations: Iterable[Reservation], ended: Iterable[Reservation], report: UseReport
-) -> list[ReportedUse]:
-    """What the other use is at most after a report.
-
-    Use that shrank took some of it away. And an instance whose reservation ended is known from now
-    on, while a reservation that was made meanwhile may have counted it as other use.
-    """
-    bounds = [reservation.other_use for reservation in ended if reservation.other_use is not None]
-    if report.use is not None:
-        reserved = {reservation.instance_uuid for reservation in reservations}
-        bounds.append(other_use(report.use, report.instances, reserved))
-    return bounds
 
 
 def _kept(

@@ -17,6 +17,7 @@ from scheduler_worker.scheduling.selectors import Selector
 
 UNLISTED = msgspec.Meta(extra={"listed": False})
 """Marks a parameter that a unit reads under policies where other units declare it."""
+_BOUNDS = ("ge", "gt", "le", "lt")
 _NAMESPACE = uuid.UUID("5d3c0b52-7f0e-5c39-9c0a-6a5f6d4f4d11")
 
 
@@ -41,6 +42,8 @@ class Parameter(ParameterFacts, frozen=True, kw_only=True):
     """A parameter that a unit declares, with its default."""
 
     default: Any
+    bounds: Mapping[str, float] = {}
+    """Of a number, by the names of :class:`msgspec.Meta`."""
     is_listed: bool = True
     """False for one that the unit only reads: it is another unit's to list and to demand."""
 
@@ -57,11 +60,6 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Policies that use a disabled unit cannot be compiled."""
     problem: str | None = None
     """Why it cannot be used at all."""
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether it comes with the worker."""
-        return self.unit.is_internal()
 
     @property
     def description(self) -> str:
@@ -155,33 +153,37 @@ def _parameter(declared: type, field: structs.FieldInfo) -> Parameter:
         raise TypeError(f"{declared.__name__}.{field.name} needs a default")
     default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     info = types.type_info(field.type)
-    plain = plain_type(info)
+    plain = _plain_type(info)
+    bounds = {name: getattr(plain, name, None) for name in _BOUNDS}
     extra = (info.extra if isinstance(info, types.Metadata) else None) or {}
     return Parameter(
         name=field.name,
         type=_TYPE_NAMES.get(type(plain), "text"),
         default=default,
         regex=getattr(plain, "pattern", None),
+        bounds={name: bound for name, bound in bounds.items() if bound is not None},
         is_listed=extra.get("listed", True),
     )
 
 
-def plain_type(declared: types.Type) -> types.Type:
+def _plain_type(declared: types.Type) -> types.Type:
     """The type without metadata and without None as an alternative."""
     if isinstance(declared, types.Metadata):
-        return plain_type(declared.type)
+        return _plain_type(declared.type)
     if isinstance(declared, types.UnionType):
-        return plain_type(next(t for t in declared.types if not isinstance(t, types.NoneType)))
+        return _plain_type(next(t for t in declared.types if not isinstance(t, types.NoneType)))
     return declared
 
 
-_TYPE_NAMES: Mapping[type[types.Type], str] = {
-    types.IntType: "integer",
-    types.FloatType: "number",
-    types.BoolType: "boolean",
-    types.StrType: "text",
-    types.VarTupleType: "list",
+TYPES: Mapping[str, Any] = {
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "text": str,
+    "list": tuple[str, ...],
 }
+"""The types of parameters by name."""
+_TYPE_NAMES = {type(types.type_info(kind)): name for name, kind in TYPES.items()}
 
 
 def parameter_values(

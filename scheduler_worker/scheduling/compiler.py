@@ -1,20 +1,15 @@
-"""Compiles a cluster's policy to a pipeline.
-
-Only the compiler makes units, and only it knows that a lower score may be the better one.
-"""
+"""Compiles a cluster's policy to a pipeline. Only the compiler makes units."""
 
 import math
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import structs
 
 from scheduler_worker.errors import ClusterPolicyError
-from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.policies import (
     NOVA,
     ClusterPolicy,
@@ -23,7 +18,6 @@ from scheduler_worker.model.policies import (
     WeightUse,
     write_policy,
 )
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,
     UnitKind,
@@ -32,19 +26,7 @@ from scheduler_worker.scheduling.catalogue import (
 )
 from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt.host_facts import (
-    CompatibilityVersionFilter,
-    HostDeviceFilter,
-    LeasesReadyFilter,
-    MediatedDevicesFilter,
-    MigrationDomainFilter,
-    PinToHostFilter,
-)
-from scheduler_worker.scheduling.ovirt.resources import (
-    CpuLevelFilter,
-    CpuPinningFilter,
-    CpuTopologyFilter,
-)
+from scheduler_worker.scheduling.ovirt import host_facts, resources
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
 from scheduler_worker.scheduling.prefilters.units import (
@@ -57,14 +39,14 @@ from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import Selector
 
 OF_OVIRT: Mapping[str, type[Filter]] = {
-    "Compatibility-Version": CompatibilityVersionFilter,
-    "CPU-Level": CpuLevelFilter,
-    "CPUTopology": CpuTopologyFilter,
-    "CpuPinning": CpuPinningFilter,
-    "HostDevice": HostDeviceFilter,
-    "PinToHost": PinToHostFilter,
-    "VM leases ready": LeasesReadyFilter,
-    "MDevice": MediatedDevicesFilter,
+    "Compatibility-Version": host_facts.CompatibilityVersionFilter,
+    "CPU-Level": resources.CpuLevelFilter,
+    "CPUTopology": resources.CpuTopologyFilter,
+    "CpuPinning": resources.CpuPinningFilter,
+    "HostDevice": host_facts.HostDeviceFilter,
+    "PinToHost": host_facts.PinToHostFilter,
+    "VM leases ready": host_facts.LeasesReadyFilter,
+    "MDevice": host_facts.MediatedDevicesFilter,
 }
 """oVirt's filters that are asked first under every policy, by oVirt's name. They concern requests
 that say what they need of a host in ``vm``."""
@@ -78,7 +60,6 @@ MANDATORY: Mapping[str, type[Filter]] = {
 }
 """The filters that are asked first under every policy, in this order, by name."""
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
-_PLACEMENT = frozenset(PlacementOptions.__struct_fields__)
 
 
 def compile_policy(
@@ -135,70 +116,20 @@ def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
     return float(options.values.get(entry.unit.option or "", entry.unit.default_factor))
 
 
-class Reversed(Weigher):
-    """Negates a weight whose lower scores are the better ones.
-
-    Of a weight that rescales its raw scores, only the rescaled ones are negated.
-    """
-
-    def __init__(self, cost: Weigher) -> None:
-        super().__init__(cost.context)
-        self._cost = cost
-        self.minval = None if cost.maxval is None else -cost.maxval
-        self.maxval = None if cost.minval is None else -cost.minval
-        self.reads_use = cost.reads_use
-        self.reads_request = cost.reads_request
-        self.rescales = cost.rescales
-
-    def applies(self, spec: RequestSpec) -> bool:
-        return self._cost.applies(spec)
-
-    def reads(self, spec: RequestSpec) -> Hashable | None:
-        return self._cost.reads(spec)
-
-    def note(self) -> str | None:
-        return self._cost.note()
-
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        raw = np.asarray(self._cost.weigh(hosts, spec), dtype=float)
-        return raw if self.rescales else -raw
-
-    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        raw = float(self._cost.weigh_host(host_state, weight_properties))
-        return raw if self.rescales else -raw
-
-    def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
-        turned: Values = -self._cost.rescaled(raw, low, high, spec)
-        return turned
-
-    def multiplier(self, hosts: Hosts) -> Values | float:
-        return self._cost.multiplier(hosts)
-
-    def weight_multiplier(self, host_state: HostState) -> float:
-        return self._cost.weight_multiplier(host_state)
-
-
-class _Compiler:
+class _Compiler(msgspec.Struct):
     """One compilation, which collects all problems before it fails."""
 
-    def __init__(
-        self,
-        policy: ClusterPolicy,
-        catalogue: Catalogue,
-        options: Options,
-        collaborators: Mapping[type, Any],
-    ) -> None:
-        self._policy = policy
-        self._catalogue = catalogue
-        self._options = options
-        self._collaborators = collaborators
-        self._problems: list[str] = []
-        self._labels: set[tuple[UnitKind, str]] = set()
-        self._declared: set[str] = set()
-        """Every parameter that a unit of the policy declares."""
+    policy: ClusterPolicy
+    catalogue: Catalogue
+    options: Options
+    collaborators: Mapping[type, Any]
+    problems: list[str] = []
+    labels: set[tuple[UnitKind, str]] = set()
+    declared: set[str] = set()
+    """Every parameter that a unit of the policy declares."""
 
     def compile(self) -> Pipeline:
-        policy = self._policy
+        policy = self.policy
         filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
         weights = [weight for use in policy.weights if (weight := self._weight(use)) is not None]
         selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
@@ -206,7 +137,7 @@ class _Compiler:
         inventories = self._made(Inventories.__name__, Inventories)
         candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
         # Hosts must be up first of all; ``nova`` names a filter of its own for that.
-        up = {"MigrationDomain": MigrationDomainFilter} if policy.only_hosts_up else {}
+        up = {"MigrationDomain": host_facts.MigrationDomainFilter} if policy.only_hosts_up else {}
         of_ovirt: Mapping[str, type[Filter]] = {**up, **OF_OVIRT}
         mandatory = [
             self._made(LABEL, RequestedDestination),
@@ -218,10 +149,10 @@ class _Compiler:
         ]
         balance = self._used(policy.balance, UnitKind.BALANCE, Balance) if policy.balance else None
         self._check_positions()
-        for name in policy.parameters.keys() - self._declared:
+        for name in policy.parameters.keys() - self.declared:
             self._problem(f"parameter {name}", "no unit of the policy declares it")
-        if self._problems or selector is None:
-            raise ClusterPolicyError(sorted(self._problems))
+        if self.problems or selector is None:
+            raise ClusterPolicyError(sorted(self.problems))
         return Pipeline(
             policy.reference,
             inventories=inventories,
@@ -232,23 +163,20 @@ class _Compiler:
             weights=weights,
             selector=selector,
             balance=balance,
-            options=msgspec.convert(
-                {name: value for name, value in self._options.values.items() if name in _PLACEMENT},
-                PlacementOptions,
-            ),
+            options=msgspec.convert(self.options.values, PlacementOptions),
         )
 
     def _used(
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
     ) -> AnyUnit | None:
         """The unit of a use; None: it cannot be used, and the problem is recorded."""
-        if (kind, use.label) in self._labels:
+        if (kind, use.label) in self.labels:
             self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
-        self._labels.add((kind, use.label))
-        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
+        self.labels.add((kind, use.label))
+        if (problem := self.catalogue.problem(use.unit, kind)) is not None:
             self._problem(f"{kind} {use.unit}", problem)
             return None
-        entry = self._catalogue.find(use.unit, kind)
+        entry = self.catalogue.find(use.unit, kind)
         if entry is None or not issubclass(entry.unit, base):
             return None
         return self._made(use.label, entry.unit, use, factor)
@@ -256,42 +184,34 @@ class _Compiler:
     def _weight(self, use: WeightUse) -> Weigher | None:
         if not math.isfinite(use.factor):
             self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
-        made = self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
-        return Reversed(made) if made is not None and made.lower_is_better else made
+        return self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0
     ) -> AnyUnit:
         settings = use.parameters if use else {}
         names = {parameter.name for parameter in declared_parameters(unit.parameters_type)}
-        self._declared |= names
+        self.declared |= names
         for name in settings.keys() - names:
             known = ", ".join(sorted(names)) or "none"
             self._problem(f"{label}, parameter {name}", f"is not declared; known are {known}")
         parameters = unit.parameters_type()
         try:
             parameters = parameter_values(
-                unit.parameters_type, (settings, self._policy.parameters, self._options.values)
+                unit.parameters_type, (settings, self.policy.parameters, self.options.values)
             )
         except ValueError as error:
             self._problem(label, str(error))
         context = UnitContext(
-            name=label,
-            parameters=parameters,
-            factor=factor,
-            collaborators={
-                kind: self._collaborators[kind]
-                for kind in unit.collaborators
-                if kind in self._collaborators
-            },
+            name=label, parameters=parameters, factor=factor, collaborators=self.collaborators
         )
         return unit(context)
 
     def _check_positions(self) -> None:
         for position in ("first", "last"):
-            labels = [use.label for use in self._policy.filters if use.position == position]
+            labels = [use.label for use in self.policy.filters if use.position == position]
             if len(labels) > 1:
                 self._problem(", ".join(labels), f"only one filter can be {position}")
 
     def _problem(self, where: str, what: str) -> None:
-        self._problems.append(f"policy {self._policy.reference}: {where}: {what}")
+        self.problems.append(f"policy {self.policy.reference}: {where}: {what}")

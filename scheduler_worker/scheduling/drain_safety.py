@@ -163,7 +163,5 @@ def _kind(
     needs: VirtualMachine | None = None,
 ) -> _Kind:
     root_gb, ephemeral_gb = facts.get("root_gb") or 0, facts.get("ephemeral_gb") or 0
-    return _Kind(
-        memory_mb, vcpus, root_gb, ephemeral_gb, facts.get("swap_mb", 0),
-        facts.get("project_id"), highly_available, needs,
-    )  # fmt: skip
+    sizes = memory_mb, vcpus, root_gb, ephemeral_gb, facts.get("swap_mb", 0)
+    return _Kind(*sizes, facts.get("project_id"), highly_available, needs)

@@ -570,7 +570,6 @@ class Evaluation:
             scale.delete(at)
 
     def _update_totals(self, touched: set[int], scales: Sequence[Scale]) -> None:
-        """Update the totals after some hosts were updated."""
         if len(self.rows) < 2:
             self._scales = None
             return

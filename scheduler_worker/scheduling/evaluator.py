@@ -29,16 +29,13 @@ _LONGEST_KNOWN = 8192
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class EquivalenceClass:
+class EquivalenceClass(msgspec.Struct, eq=False):
     """Requests of which all units read the same; compared by identity."""
 
-    __slots__ = ("applying", "undeclared")
-
-    def __init__(self, applying: frozenset[Unit], undeclared: frozenset[Unit]) -> None:
-        self.applying = applying
-        """The units that look at something the request asks for."""
-        self.undeclared = undeclared
-        """The units among them that do not declare what they read: their answers cannot be kept."""
+    applying: frozenset[Unit]
+    """The units that look at something the request asks for."""
+    undeclared: frozenset[Unit]
+    """The units among them that do not declare what they read: their answers cannot be kept."""
 
 
 class EquivalenceClasses:

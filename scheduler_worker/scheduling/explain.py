@@ -157,8 +157,8 @@ def _parts(
     """What a weight gives to the hosts at these places, among all that pass."""
     raw = scores = np.zeros(len(hosts))
     if unit.applies(spec):
-        raw = unit.compared(unit.weigh(hosts, spec), spec)
-        scores = pipeline.selector.scores(unit, raw)
+        scale = pipeline.selector.scale(unit, spec, 1.0, unit.weigh(hosts, spec))
+        raw, scores = scale.scores, scale.every_product()
     multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
     columns = (raw, scores, multipliers, multipliers * scores)
     chosen = (column[places].astype(float).tolist() for column in columns)

@@ -37,18 +37,18 @@ def _of_texts(test: Callable[[str, str], bool]) -> Operator:
     return lambda value, words: test(value, words[0])
 
 
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _OPERATORS: dict[str, Operator] = {
     "=": _of_numbers(operator.ge),
-    ">=": _of_numbers(operator.ge),
-    "==": _of_numbers(operator.eq),
-    "!=": _of_numbers(operator.ne),
-    "<=": _of_numbers(operator.le),
-    "s==": _of_texts(operator.eq),
-    "s!=": _of_texts(operator.ne),
-    "s<": _of_texts(operator.lt),
-    "s<=": _of_texts(operator.le),
-    "s>": _of_texts(operator.gt),
-    "s>=": _of_texts(operator.ge),
+    **{sign: _of_numbers(COMPARISONS[sign]) for sign in (">=", "==", "!=", "<=")},
+    **{f"s{sign}": _of_texts(test) for sign, test in COMPARISONS.items()},
     "<in>": lambda value, words: words[0] in value,
     "<all-in>": lambda value, words: all(word in value for word in words),
     # The words at even indexes are the alternatives; those between them are ignored.
@@ -93,9 +93,7 @@ _STANDARD_CLASSES = frozenset(
     }
 )
 _SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
-_CUSTOM = "CUSTOM_"
 _AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
-_TRAIT_VALUES = frozenset({"required", "forbidden"})
 
 
 def parsed(
@@ -110,9 +108,9 @@ def parsed(
             continue
         kind, suffix, name = matched.groups()
         if kind == "trait":
-            if value in _TRAIT_VALUES:
+            if value in {"required", "forbidden"}:
                 traits.setdefault(suffix, {})[name] = value
-        elif name in _STANDARD_CLASSES or name.startswith(_CUSTOM):
+        elif name in _STANDARD_CLASSES or name.startswith("CUSTOM_"):
             amount = _amount(value)
             if amount is not None:
                 resources.setdefault(suffix, {})[name] = amount

@@ -45,13 +45,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**own, values=values)
 
 
-def _multiplier(kind: str, what: str, least: float | None = None) -> Opt:
-    return Opt(
+def _multiplier(
+    kind: str, what: str, default: float = 1.0, least: float | None = None
+) -> tuple[str, Any, float]:
+    annotated: Any = Annotated
+    opt = Opt(
         min=least,
         mutable=True,
         help=f"Multiplier of the weigher that prefers {what}; negative reverses it, 0 turns it "
         f"off. The aggregate metadata key {kind}_weight_multiplier overrides it.",
     )
+    return f"{kind}_weight_multiplier", annotated[float, opt], default
 
 
 _METRICS = Opt(
@@ -61,44 +65,26 @@ _METRICS = Opt(
     help="Multiplier of the metrics weigher.",
 )
 
-
-class Multipliers(msgspec.Struct, frozen=True, kw_only=True):
-    """The factors of weights in the policy ``nova``."""
-
-    ram_weight_multiplier: Annotated[float, _multiplier("ram", "hosts with more free memory")] = 1.0
-    cpu_weight_multiplier: Annotated[float, _multiplier("cpu", "hosts with more free vCPUs")] = 1.0
-    disk_weight_multiplier: Annotated[
-        float, _multiplier("disk", "hosts with more free local disk")
-    ] = 1.0
-    io_ops_weight_multiplier: Annotated[
-        float, _multiplier("io_ops", "hosts with more I/O operations under way")
-    ] = -1.0
-    pci_weight_multiplier: Annotated[
-        float, _multiplier("pci", "hosts with fewer free PCI devices", 0)
-    ] = 1.0
-    num_instances_weight_multiplier: Annotated[
-        float, _multiplier("num_instances", "hosts with more instances")
-    ] = 0.0
-    soft_affinity_weight_multiplier: Annotated[
-        float, _multiplier("soft_affinity", "hosts with more members of the group", 0)
-    ] = 1.0
-    soft_anti_affinity_weight_multiplier: Annotated[
-        float, _multiplier("soft_anti_affinity", "hosts with fewer members of the group", 0)
-    ] = 1.0
-    build_failure_weight_multiplier: Annotated[
-        float, _multiplier("build_failure", "hosts with fewer failed builds")
-    ] = 1_000_000.0
-    cross_cell_move_weight_multiplier: Annotated[
-        float, _multiplier("cross_cell_move", "hosts in the instance's present cell")
-    ] = 1_000_000.0
-    hypervisor_version_weight_multiplier: Annotated[
-        float, _multiplier("hypervisor_version", "hosts with newer hypervisors")
-    ] = 1.0
-    image_props_weight_multiplier: Annotated[
-        float, _multiplier("image_props", "hosts whose instances have similar images")
-    ] = 0.0
-    metrics_weight_multiplier: Annotated[float, _METRICS] = 1.0
-
-
-MULTIPLIERS = Multipliers()
+Multipliers = msgspec.defstruct(
+    "Multipliers",
+    [
+        _multiplier("ram", "hosts with more free memory"),
+        _multiplier("cpu", "hosts with more free vCPUs"),
+        _multiplier("disk", "hosts with more free local disk"),
+        _multiplier("io_ops", "hosts with more I/O operations under way", -1.0),
+        _multiplier("pci", "hosts with fewer free PCI devices", least=0),
+        _multiplier("num_instances", "hosts with more instances", 0.0),
+        _multiplier("soft_affinity", "hosts with more members of the group", least=0),
+        _multiplier("soft_anti_affinity", "hosts with fewer members of the group", least=0),
+        _multiplier("build_failure", "hosts with fewer failed builds", 1_000_000.0),
+        _multiplier("cross_cell_move", "hosts in the instance's present cell", 1_000_000.0),
+        _multiplier("hypervisor_version", "hosts with newer hypervisors"),
+        _multiplier("image_props", "hosts whose instances have similar images", 0.0),
+        ("metrics_weight_multiplier", Annotated[float, _METRICS], 1.0),
+    ],
+    module=__name__,
+    frozen=True,
+)
+"""The factors of weights in the policy ``nova``."""
+MULTIPLIERS: Any = Multipliers()
 """The factors of weights that no option changes."""

@@ -24,11 +24,7 @@ from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.constraints import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
-from scheduler_worker.scheduling.prefilters.units import (
-    Inventories,
-    PlacementCandidates,
-    ResourceProviders,
-)
+from scheduler_worker.scheduling.prefilters import units
 from scheduler_worker.scheduling.scales import WeightEnds
 from scheduler_worker.scheduling.selections import PlacementOptions, Selections
 from scheduler_worker.scheduling.selectors import RandomSource, Ranking, Selector
@@ -73,9 +69,9 @@ class Pipeline:
         self,
         policy: PolicyReference,
         *,
-        inventories: Inventories,
-        providers: ResourceProviders,
-        candidates: PlacementCandidates,
+        inventories: units.Inventories,
+        providers: units.ResourceProviders,
+        candidates: units.PlacementCandidates,
         mandatory: Sequence[Filter],
         filters: Sequence[Filter],
         weights: Sequence[Weigher],
@@ -92,8 +88,8 @@ class Pipeline:
         self.weights = tuple(weights)
         self.selector = selector
         self.balance = balance
-        units: tuple[Unit, ...] = (*self.filters, *self.weights)
-        self._noting = [unit for unit in units if type(unit).note is not Unit.note]
+        used: tuple[Unit, ...] = (*self.filters, *self.weights)
+        self._noting = [unit for unit in used if type(unit).note is not Unit.note]
         self.options = options
         self.evaluator = Evaluator(
             policy, self.mandatory, self.filters, self.weights, selector.scale
@@ -226,6 +222,8 @@ class Pipeline:
         evaluations = [self.evaluator.evaluate(table, spec) for table in tables]
         pairs = list(zip(tables, evaluations, strict=True))
         ends = [each.ends(table, spec) for table, each in pairs if each.results.passed]
+        if not ends:
+            return [None] * len(tables)
         if (common := _common(ends)) is not None:
             return [each.best(common) if each.results.passed else None for each in evaluations]
         views = [table.take(each.rows) for table, each in pairs]
@@ -234,7 +232,7 @@ class Pipeline:
         for unit in self.weights:
             if unit.applies(spec):
                 raw = np.concatenate([unit.weigh(view, spec) for view in views])
-                scores = self.selector.scores(unit, unit.compared(raw, spec))
+                scores = self.selector.scale(unit, spec, 1.0, raw).every_product()
                 for at, part in enumerate(np.split(scores, starts)):
                     totals[at] += unit.multiplier(views[at]) * part
         return [float(total.max()) if len(total) else None for total in totals]

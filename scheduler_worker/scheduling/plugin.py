@@ -36,9 +36,8 @@ import numpy as np
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
-from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import clamp, extremes, normalize
 
 Collaborator = TypeVar("Collaborator")
 
@@ -239,7 +238,7 @@ class Weigher(Unit):
     rescales: bool = False
     """Whether it overrides :meth:`rescaled`; set for every class."""
     lower_is_better: ClassVar[bool] = False
-    """True for a cost: the compiler negates its scores, and nothing else needs to know."""
+    """True for a cost: its scores are negated before they are compared."""
     option: ClassVar[str | None] = None
     """The option with the factor in the policy ``nova``; None: there is none."""
     aggregate_key: ClassVar[str | None] = None
@@ -268,16 +267,6 @@ class Weigher(Unit):
         what :meth:`reads` declares: while the ends stay, only hosts that changed are asked about.
         """
         return raw
-
-    def compared(self, raw: Values, spec: RequestSpec) -> Values:
-        """The raw scores of all hosts that are left as a selector gets them: rescaled, clamped."""
-        if self.rescales and len(raw):
-            raw = self.rescaled(raw, *extremes(raw), spec)
-        return clamp(raw, self.minval, self.maxval)
-
-    def normalized(self, raw: Values) -> Values:
-        """Raw scores as Nova's selector adds them: clamped to the bounds, normalised to 0..1."""
-        return normalize(clamp(raw, self.minval, self.maxval), self.minval, self.maxval)
 
     def default_multiplier(self) -> float:
         """The multiplier where no aggregate overrides it: the factor in the policy."""
@@ -320,8 +309,7 @@ class Balance(Unit):
 
 def only(host_state: HostState) -> Hosts:
     """The one host of a row, in columns."""
-    rows: Rows = np.array([host_state.row])
-    return host_state.table.take(rows)
+    return host_state.table.take(np.array([host_state.row]))
 
 
 def _require_method(cls: type, base: type, column: str, row: str) -> None:

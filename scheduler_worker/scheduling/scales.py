@@ -7,6 +7,7 @@ depend on the best or the worst of the hosts that are left, and be rescaled betw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,32 +15,43 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import (
-    clamp,
-    clamp_one,
-    extremes,
-    highest,
-    lowest,
-    spread,
-)
 from scheduler_worker.scheduling.plugin import Weigher
+
+
+def clamp(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
+    """Raw scores, clamped to a weigher's declared bounds; a non-finite number counts as 0."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        values = np.where(np.isfinite(values), values, 0.0)
+    if minval is not None:
+        values = np.maximum(values, minval)
+    return values if maxval is None else np.minimum(values, maxval)
+
+
+def clamp_one(value: float, minval: float | None = None, maxval: float | None = None) -> float:
+    """:func:`clamp` for the score of one host."""
+    value = value if math.isfinite(value) else 0.0
+    value = value if minval is None else max(value, minval)
+    return value if maxval is None else min(value, maxval)
+
+
+def lowest(values: Values, minval: float | None = None) -> float:
+    """The lower end of the normalisation: the declared bound, else the smallest value but NaN."""
+    return float(np.fmin.reduce(values)) if minval is None else minval
+
+
+def highest(values: Values, maxval: float | None = None) -> float:
+    """The upper end of the normalisation: the declared bound, else the largest value but NaN."""
+    return float(np.fmax.reduce(values)) if maxval is None else maxval
+
+
+def spread(values: Values, low: float, high: float, out: Values | None = None) -> Values:
+    """``(x - low) / (high - low)``, written to ``out`` if given; the ends must differ."""
+    scaled: Values = np.divide(values - low if low else values, high - low, out=out)
+    return scaled
+
 
 _MOST_COUNTED = 10_000
 """How far apart integers may be to be counted rather than sorted."""
-
-
-def ranks(scores: Values) -> Values:
-    """The rank of each score.
-
-    oVirt's rank: ``n - 1`` less the number of strictly better scores. The worst of distinct scores
-    has 0, the best ``n - 1``, and equal scores share the better rank.
-    """
-    counted = CountedRanks.of(scores)
-    if counted is not None:
-        return counted.times(1.0)
-    ascending = np.sort(scores)
-    by_score: Values = np.searchsorted(ascending, scores, side="right").astype(float) - 1.0
-    return by_score
 
 
 FEW = 8
@@ -109,10 +121,6 @@ class Ends:
             if not score < self.high:
                 self._is_high_stale = True
 
-    def forget(self) -> None:
-        """Both ends may have moved."""
-        self._is_low_stale = self._is_high_stale = True
-
     def find(self, scores: Values) -> bool:
         """Look for the ends that may have moved; returns whether one has."""
         if not (self._is_low_stale or self._is_high_stale):
@@ -127,65 +135,8 @@ class Ends:
         return before != (self.low, self.high)
 
 
-class Rescaling:
-    """The raw scores of a weight that rescales them, by position among the survivors.
-
-    While the ends stay, only positions that changed are rescaled again.
-    """
-
-    def __init__(self, unit: Weigher, spec: RequestSpec, raw: Values) -> None:
-        self._unit = unit
-        self._spec = spec
-        self._raw = np.array(raw, dtype=float)
-        self._ends = Ends()
-
-    @property
-    def size(self) -> int:
-        """Bytes of its array."""
-        return self._raw.nbytes
-
-    def put(self, places: Rows, raw: Values) -> None:
-        """Replace the raw scores of some hosts."""
-        # The scores before, too: the one that leaves may have been the end.
-        self._ends.note(*self._raw[places].tolist(), *raw.tolist())
-        self._raw[places] = raw
-
-    def insert(self, at: int, raw: float) -> float:
-        """Add a host; returns what it scores unless an end moves."""
-        self._ends.note(raw)
-        self._raw = np.insert(self._raw, at, raw)
-        return float(self.some(np.array([at]))[0])
-
-    def delete(self, at: int) -> None:
-        """Remove a host."""
-        self._ends.note(self._raw.item(at))
-        self._raw = np.delete(self._raw, at)
-
-    def without(self, some: Rows) -> Values:
-        """The raw scores of the other hosts."""
-        return np.delete(self._raw, some)
-
-    def moved(self) -> bool:
-        """Look for the ends; returns whether one moved, so that every score is another one."""
-        return self._ends.find(self._raw)
-
-    def every(self) -> Values:
-        """The score of every host."""
-        self._ends.find(self._raw)
-        return self._rescaled(self._raw)
-
-    def some(self, places: Rows) -> Values:
-        """The scores of these positions."""
-        return self._rescaled(self._raw[places])
-
-    def _rescaled(self, raw: Values) -> Values:
-        unit, ends = self._unit, self._ends
-        rescaled = unit.rescaled(raw, ends.low, ends.high, self._spec)
-        return clamp(rescaled, unit.minval, unit.maxval)
-
-
 class Scale:
-    """The scores of one weight, by position among the survivors.
+    """The scores of one weight, by position among the survivors; a cost's are negated.
 
     Updates come in two steps. :meth:`put`, :meth:`insert` and :meth:`delete` change raw scores and
     note what that may invalidate; :meth:`update_products` then computes what is needed, once for
@@ -198,11 +149,22 @@ class Scale:
         self.unit = unit
         self._spec = spec
         self._weigh_host, self._minval, self._maxval = unit.weigh_host, unit.minval, unit.maxval
+        self._sign = 1.0
+        if unit.lower_is_better:
+            self._sign = -1.0
+            self._minval = None if unit.maxval is None else -unit.maxval
+            self._maxval = None if unit.minval is None else -unit.minval
         self._multiplier = multiplier
-        self._rescaling = Rescaling(unit, spec, raw) if unit.rescales else None
-        """The raw scores where the unit rescales them, ``_scores`` being the rescaled ones."""
-        # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
-        self._scores = self._rescaling.every() if self._rescaling else _clamped(unit, raw)
+        self._raw = np.array(raw, dtype=float) if unit.rescales else None
+        """The raw scores where the unit rescales them, ``scores`` being the rescaled ones. While
+        their ends stay, only positions that changed are rescaled again."""
+        if self._raw is not None:
+            self._raw_ends = Ends()
+            self._raw_ends.find(self._raw)
+            # A unit's bounds are those of what it rescales to, so raw scores stay as they are.
+            raw = self._rescaled(self._raw)
+        self.scores: Values = self._counting(raw).astype(float) if self._raw is None else raw
+        """Larger ones are better."""
         self.is_constant = False
         """Whether every host gets 0."""
         self.products: Values = np.empty(0)
@@ -223,8 +185,8 @@ class Scale:
     @property
     def size(self) -> int:
         """Bytes of its arrays."""
-        raw = self._rescaling.size if self._rescaling else 0
-        return raw + self._scores.nbytes + self.products.nbytes
+        raw = 0 if self._raw is None else self._raw.nbytes
+        return raw + self.scores.nbytes + self.products.nbytes
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -236,78 +198,89 @@ class Scale:
 
     def between(self, low: float, high: float) -> Values:
         """What the products would be if the scores were spread between these ends."""
-        return self._multiplier * spread(self._scores, low, high)
+        return self._multiplier * spread(self.scores, low, high)
 
     def recompute(self) -> None:
         """Compute all products from the scores."""
         raise NotImplementedError
 
+    def every_product(self) -> Values:
+        """What each host gets."""
+        return np.zeros(len(self.scores)) if self.is_constant else self.products
+
     def put(self, at: int, host: HostState, spec: RequestSpec, *, facts: bool) -> None:
         """Ask for the score of one host again; ``facts``: more than its use changed."""
         if facts and not isinstance(self._multiplier, float):
             self._multiplier[at] = self.unit.weight_multiplier(host)
-        if self._rescaling is not None:
-            self._rescaling.put(np.array([at]), np.array([float(self._weigh_host(host, spec))]))
+        raw = float(self._weigh_host(host, spec))
+        if self._raw is not None:
+            # The score before, too: the one that leaves may have been the end.
+            self._raw_ends.note(self._raw.item(at), raw)
+            self._raw[at] = raw
             return
-        before = self._scores.item(at)
-        after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
+        before = self.scores.item(at)
+        after = clamp_one(self._sign * raw, self._minval, self._maxval)
         if before != after:
             self._note(before, after)
-            self._scores[at] = after
+            self.scores[at] = after
 
     def put_all(self, places: Rows, hosts: Hosts, spec: RequestSpec) -> None:
         """Ask for the scores of some hosts again, as :meth:`put` does for each."""
         if not isinstance(self._multiplier, float):
             self._multiplier[places] = self.unit.multiplier(hosts)
         raw = self.unit.weigh(hosts, spec)
-        if self._rescaling is not None:
-            self._rescaling.put(places, raw)
+        if self._raw is not None:
+            self._raw_ends.note(*self._raw[places].tolist(), *raw.tolist())
+            self._raw[places] = raw
         else:
-            self._replace(places, _clamped(self.unit, raw))
+            self._replace(places, self._counting(raw))
 
     def _replace(self, places: Rows, scores: Values) -> None:
-        before = self._scores[places]
+        before = self.scores[places]
         differ = before != scores
         if differ.any():
             self._note(*before[differ].tolist(), *scores[differ].tolist())
-            self._scores[places] = scores
+            self.scores[places] = scores
 
     def insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
         """Add a host that has become a survivor."""
         if not isinstance(self._multiplier, float):
-            multiplier = self.unit.weight_multiplier(host)
-            self._multiplier = np.insert(self._multiplier, at, multiplier)
-        if self._rescaling is not None:
-            after = self._rescaling.insert(at, float(self._weigh_host(host, spec)))
+            self._multiplier = np.insert(self._multiplier, at, self.unit.weight_multiplier(host))
+        raw = float(self._weigh_host(host, spec))
+        if self._raw is not None:
+            self._raw_ends.note(raw)
+            self._raw = np.insert(self._raw, at, raw)
+            after = float(self._rescaled(self._raw[[at]])[0])  # unless an end moves
         else:
-            after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
+            after = clamp_one(self._sign * raw, self._minval, self._maxval)
         self._note(after)
-        self._scores = np.insert(self._scores, at, after)
+        self.scores = np.insert(self.scores, at, after)
         # A place only: ``update_products`` computes what belongs there.
         if not self.is_constant:
             self.products = np.insert(self.products, at, 0.0)
 
     def delete(self, at: int) -> None:
         """Remove a host that is no survivor any more."""
-        self._note(self._scores.item(at))
+        self._note(self.scores.item(at))
         if not isinstance(self._multiplier, float):
             self._multiplier = np.delete(self._multiplier, at)
-        if self._rescaling is not None:
-            self._rescaling.delete(at)
-        self._scores = np.delete(self._scores, at)
+        if self._raw is not None:
+            self._raw_ends.note(self._raw.item(at))
+            self._raw = np.delete(self._raw, at)
+        self.scores = np.delete(self.scores, at)
         if not self.is_constant:
             self.products = np.delete(self.products, at)
 
     def update_products(self, touched: Rows) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
-        if self._rescaling is not None:
+        if self._raw is not None:
             # With an end every score moves, so nothing that was known of them helps.
-            if self._rescaling.moved():
-                self._scores = self._rescaling.every()
+            if self._raw_ends.find(self._raw):
+                self.scores = self._rescaled(self._raw)
                 self.recompute()
                 return True
             if len(touched):
-                self._replace(touched, self._rescaling.some(touched))
+                self._replace(touched, self._rescaled(self._raw[touched]))
         return self._update(touched)
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -318,8 +291,18 @@ class Scale:
         """A scale of the other hosts."""
         many = self._multiplier
         many = many if isinstance(many, float) else np.delete(many, some)
-        raw = self._rescaling.without(some) if self._rescaling else np.delete(self._scores, some)
-        return type(self)(self.unit, self._spec, many, raw)
+        raw = self._sign * self.scores if self._raw is None else self._raw
+        return type(self)(self.unit, self._spec, many, np.delete(raw, some))
+
+    def _rescaled(self, raw: Values) -> Values:
+        ends = self._raw_ends
+        return self._counting(self.unit.rescaled(raw, ends.low, ends.high, self._spec))
+
+    def _counting(self, raw: Values) -> Values:
+        """Raw scores, or rescaled ones, as they count: larger is better, between the bounds."""
+        if self._sign < 0:
+            raw = -np.asarray(raw, dtype=float)
+        return clamp(raw, self._minval, self._maxval)
 
     def _update(self, touched: Rows) -> bool:
         raise NotImplementedError
@@ -329,7 +312,7 @@ class Scale:
 
     def _set_products(self, places: Rows, low: float = 0.0, width: float = 1.0) -> None:
         """Compute the products of these positions: one by one, while that is cheaper."""
-        many, scores, products = self._multiplier, self._scores, self.products
+        many, scores, products = self._multiplier, self.scores, self.products
         if len(places) > FEW:
             factors = many if isinstance(many, float) else many[places]
             products[places] = factors * ((scores[places] - low) / width)
@@ -354,37 +337,26 @@ class WeightEnds(NamedTuple):
         return cls(tuple(scale.unit for scale in scales), np.array(ends)) if known else None
 
 
-def _clamped(unit: Weigher, raw: Values) -> Values:
-    scores: Values = clamp(raw, unit.minval, unit.maxval).astype(float)
-    return scores
-
-
 class NormalizedScale(Scale):
     """Scores spread over 0..1 between the smallest and the largest of them (or the bounds).
 
     A change inside the extremes costs one product; one that moves an extreme costs all of them.
     """
 
-    def __init__(
-        self, unit: Weigher, spec: RequestSpec, multiplier: Values | float, raw: Values
-    ) -> None:
-        self._ends = Ends(unit.minval, unit.maxval)
-        super().__init__(unit, spec, multiplier, raw)
-
     @property
     def ends(self) -> tuple[float, float] | None:
-        return None if self._rescaling else (self._ends.low, self._ends.high)
+        return (self._ends.low, self._ends.high) if self._raw is None else None
 
     def _note(self, *some: float) -> None:
         self._ends.note(*some)
 
     def recompute(self) -> None:
-        self._ends.forget()
-        self._ends.find(self._scores)
+        self._ends = Ends(self._minval, self._maxval)
+        self._ends.find(self.scores)
         self._spread()
 
     def _update(self, touched: Rows) -> bool:
-        if self._ends.find(self._scores):
+        if self._ends.find(self.scores):
             self._spread()
             return True
         if not self.is_constant:
@@ -392,25 +364,25 @@ class NormalizedScale(Scale):
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
-        if self._rescaling is not None:
+        if self._raw is not None:
             return super().unchanged_without(some)
-        scores, low, high = self._scores[some], self._ends.low, self._ends.high
+        scores, low, high = self.scores[some], self._ends.low, self._ends.high
         # Hosts strictly between the extremes do not determine them. Otherwise look whether another
         # host has the same extreme.
         inside = (scores > low) & (scores < high)
         if inside.all():
             return True
-        others = np.delete(self._scores, some)
-        return extremes(others, self._minval, self._maxval) == (low, high)
+        others = np.delete(self.scores, some)
+        return (lowest(others, self._minval), highest(others, self._maxval)) == (low, high)
 
     def _spread(self) -> None:
         self.is_constant = self._ends.low == self._ends.high
         if self.is_constant:
             self.products = np.empty(0)
             return
-        if len(self.products) != len(self._scores):
-            self.products = np.empty(len(self._scores))
-        spread(self._scores, self._ends.low, self._ends.high, out=self.products)
+        if len(self.products) != len(self.scores):
+            self.products = np.empty(len(self.scores))
+        spread(self.scores, self._ends.low, self._ends.high, out=self.products)
         # Most weights have the factor 1; to leave it out saves a pass over all hosts.
         if not (isinstance(self._multiplier, float) and self._multiplier == 1.0):
             self.products *= self._multiplier
@@ -421,34 +393,31 @@ class RawScale(Scale):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        return None if self._rescaling else (0.0, 1.0)
+        return (0.0, 1.0) if self._raw is None else None
 
     def recompute(self) -> None:
-        self.products = self._multiplier * self._scores
+        self.products = self._multiplier * self.scores
 
     def _update(self, touched: Rows) -> bool:
         self._set_products(touched)
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
-        return self._rescaling is None or super().unchanged_without(some)
+        return self._raw is None or super().unchanged_without(some)
 
 
 class RankScale(Scale):
-    """The rank of each score: 0 for the worst; equal scores share the better rank."""
+    """The rank of each score, as oVirt's: ``n - 1`` less the number of strictly better scores.
 
-    def __init__(
-        self, unit: Weigher, spec: RequestSpec, multiplier: Values | float, raw: Values
-    ) -> None:
-        self._is_changed = False
-        self._counted: CountedRanks | None = None
-        super().__init__(unit, spec, multiplier, raw)
+    The worst of distinct scores has 0, the best ``n - 1``, and equal scores share the better rank.
+    """
 
     def recompute(self) -> None:
         self._is_changed = False
-        self._counted = CountedRanks.of(self._scores)
+        self._counted = CountedRanks.of(self.scores)
         if self._counted is None:
-            self.products = self._multiplier * ranks(self._scores)
+            ranks = np.searchsorted(np.sort(self.scores), self.scores, side="right") - 1.0
+            self.products = self._multiplier * ranks
         else:
             self._look_up(self._counted)
 
@@ -469,7 +438,7 @@ class RankScale(Scale):
             return False
         self._is_changed = False
         counted, places = self._counted, touched.tolist()
-        if counted is not None and all(counted.change(at, self._scores.item(at)) for at in places):
+        if counted is not None and all(counted.change(at, self.scores.item(at)) for at in places):
             self._look_up(counted)
         else:
             self.recompute()

@@ -25,12 +25,8 @@ from scheduler_worker.scheduling.numa.constraints import taken_by
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
 from scheduler_worker.scheduling.pci.pools import providers_of
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.prefilters import units
 from scheduler_worker.scheduling.prefilters.needs import amounts_of
-from scheduler_worker.scheduling.prefilters.units import (
-    Inventories,
-    PlacementCandidates,
-    ResourceProviders,
-)
 
 FLAVOR = ""
 """The name of the flavor's own group in mappings."""
@@ -104,9 +100,9 @@ class Selections:
     def __init__(
         self,
         filters: Sequence[Filter],
-        inventories: Inventories,
-        providers: ResourceProviders,
-        candidates: PlacementCandidates,
+        inventories: units.Inventories,
+        providers: units.ResourceProviders,
+        candidates: units.PlacementCandidates,
         classes: EquivalenceClasses,
         options: PlacementOptions,
     ) -> None:

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from scheduler_worker.model.hosts import Rows, Values
 from scheduler_worker.options import Opt
-from scheduler_worker.scheduling.plugin import NoParameters, Unit, Weigher
-from scheduler_worker.scheduling.scales import NormalizedScale, RankScale, RawScale, Scale, ranks
+from scheduler_worker.scheduling.plugin import NoParameters, Unit
+from scheduler_worker.scheduling.scales import NormalizedScale, RankScale, RawScale, Scale
 
 _FEW = 5
 """How many hosts are found one by one; to find more, partial sorting is cheaper."""
@@ -135,11 +135,7 @@ class Selector(Unit):
 
     parameters_type: ClassVar[type[msgspec.Struct]] = ChoiceParameters
     scale: ClassVar[type[Scale]]
-    """How scores are updated from one request to the next."""
-
-    def scores(self, unit: Weigher, raw: Values) -> Values:
-        """The score that the factor multiplies, for each raw score."""
-        raise NotImplementedError
+    """What each host gets for its scores, updated from one request to the next."""
 
     def rank(self, rows: Rows, totals: Values, rng: RandomSource) -> Ranking:
         """The hosts in order of their totals, the largest first."""
@@ -156,26 +152,17 @@ class NormalizedSum(Selector):
 
     scale = NormalizedScale
 
-    def scores(self, unit: Weigher, raw: Values) -> Values:
-        return unit.normalized(raw)
-
 
 class WeightedSum(Selector):
     """Scores count unchanged."""
 
     scale = RawScale
 
-    def scores(self, unit: Weigher, raw: Values) -> Values:
-        return raw
-
 
 class RankSum(Selector):
     """A host scores its rank, 0 for the worst; equals share the better."""
 
     scale = RankScale
-
-    def scores(self, unit: Weigher, raw: Values) -> Values:
-        return ranks(raw)
 
 
 # oVirt's have no parameters, and take the best host, in order of the table.

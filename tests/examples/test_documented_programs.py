@@ -11,6 +11,7 @@ from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.scales import RawScale
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.services import host
 from tests.support.workers import write_config
@@ -94,7 +95,8 @@ def test_the_weighers_of_the_guide_work():
     weighers = [each() for each in units().values() if issubclass(each, Weigher)]
     raw = [each.weigh(hosts, request_spec()) for each in weighers]
     assert np.array_equal(raw, [[4, 1], [4, 1]])
-    assert [each.compared(raw[0], request_spec()).tolist() for each in weighers] == [
+    scales = [RawScale(each, request_spec(), 1.0, raw[0]) for each in weighers]
+    assert [scale.scores.tolist() for scale in scales] == [
         [4, 1],
         [1, 0.25],
     ]

@@ -41,7 +41,7 @@ from scheduler_worker.scheduling.ovirt.resources import CpuFilter, CpuOverloadFi
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight, EvenGuestsWeight
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
-from scheduler_worker.scheduling.scales import CountedRanks, NormalizedScale, RankScale, Rescaling
+from scheduler_worker.scheduling.scales import CountedRanks, Ends, NormalizedScale, RankScale
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
 from scheduler_worker.scheduling.weighers import resources
 from tests.support.hosts import aggregate, host_record, request_spec
@@ -400,7 +400,7 @@ def test_these_tests_notice_a_wrong_unit(monkeypatch, unit, name, wrong):
         (CpuOverloadFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),
         (EvenGuestsWeight, "reads_use", False),
         (EvenCpuWeight, "weigh_host", lambda self, host, spec: 30.0),
-        (Rescaling, "moved", lambda self: False),
+        (Ends, "note", lambda self, *some: None),
         (CountedRanks, "change", lambda self, at, score: True),
     ],
 )

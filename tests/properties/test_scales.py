@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.scheduling.compiler import Reversed
 from scheduler_worker.scheduling.ovirt import formulas
 from scheduler_worker.scheduling.ovirt.weights import EvenMemoryWeight, PackedMemoryWeight
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.scales import Scale, ranks
+from scheduler_worker.scheduling.scales import RankScale, Scale
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
 from tests.support.hosts import request_spec
 from tests.support.trials import examples
@@ -83,11 +82,27 @@ changes = st.tuples(kinds, st.integers(0, 99), scores)
 def expected(selector: Selector, unit: Weigher, factor: float, raw: list[Any], spec) -> list:
     """What each host gets, from all raw scores at once."""
     own = np.array([unit.weigh_host(each, spec) for each in raw])
-    return (factor * selector.scores(unit, unit.compared(own, spec))).tolist()
+    if unit.rescales:
+        own = unit.rescaled(own, np.fmin.reduce(own), np.fmax.reduce(own), spec)
+    least = -math.inf if unit.minval is None else unit.minval
+    most = math.inf if unit.maxval is None else unit.maxval
+    own = np.clip(np.where(np.isfinite(own), own, 0.0), least, most)
+    ends = [
+        own.min() if unit.minval is None else unit.minval,
+        own.max() if unit.maxval is None else unit.maxval,
+    ]
+    if unit.lower_is_better:
+        own, ends = -own, [-ends[1], -ends[0]]
+    if isinstance(selector, NormalizedSum):
+        low, high = ends
+        own = np.zeros(len(own)) if low == high else (own - low) / (high - low)
+    elif isinstance(selector, RankSum):
+        own = np.array([(own <= each).sum() - 1.0 for each in own])
+    return (factor * own).tolist()
 
 
-def products(scale: Scale, count: int) -> list[float]:
-    return [0.0] * count if scale.is_constant else scale.products.tolist()
+def products(scale: Scale) -> list[float]:
+    return scale.every_product().tolist()
 
 
 def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) -> list[int]:
@@ -128,11 +143,11 @@ def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) ->
 def test_updated_scores_are_those_of_weighing_afresh(
     kind, selector, is_cost, raw, rounds, factor, spec, data
 ):
-    unit: Weigher = Reversed(made(kind)) if is_cost else made(kind)
+    unit: Weigher = made(type("Cost", (kind,), {"lower_is_better": is_cost}))
     chosen = made(selector)
     own = np.array([unit.weigh_host(each, spec) for each in raw])
     scale = chosen.scale(unit, spec, factor, own)
-    assert products(scale, len(raw)) == expected(chosen, unit, factor, raw, spec)
+    assert products(scale) == expected(chosen, unit, factor, raw, spec)
     for each in rounds:
         touched: list[int] = []
         for name, at, score in each:
@@ -145,17 +160,17 @@ def test_updated_scores_are_those_of_weighing_afresh(
                 touched = [other - (other > at) for other in touched if other != at]
             touched += places
         scale.update_products(np.array(sorted(set(touched)), dtype=np.intp))
-        assert products(scale, len(raw)) == expected(chosen, unit, factor, raw, spec)
+        assert products(scale) == expected(chosen, unit, factor, raw, spec)
     some = data.draw(st.sets(st.integers(0, len(raw) - 1), max_size=len(raw) - 2))
     rest = [score for at, score in enumerate(raw) if at not in some]
     wanted = expected(chosen, unit, factor, rest, spec)
     others = np.array(sorted(some), dtype=np.intp)
-    assert products(scale.without(others), len(rest)) == wanted
+    assert products(scale.without(others)) == wanted
     if scale.unchanged_without(others):
-        assert np.delete(products(scale, len(raw)), others).tolist() == wanted
+        assert np.delete(products(scale), others).tolist() == wanted
 
 
 @given(st.lists(scores.filter(math.isfinite), max_size=20))
 def test_a_rank_is_the_number_of_others_that_are_not_better(some):
     count = [sum(other <= each for other in some) - 1 for each in some]
-    assert ranks(np.array(some)).tolist() == count
+    assert products(RankScale(made(Given), SPEC, 1.0, np.array(some))) == count

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from scheduler_worker.scheduling.normalize import normalize
+from scheduler_worker.scheduling.scales import Ends, spread
 
 EXACT = 1e-9
 
@@ -32,6 +32,10 @@ def recognise(document: Any) -> bool:
 
 def run(document: Any) -> Iterator[str]:
     case = msgspec.convert(document, Case)
-    found = normalize(np.array(case.values, "f8"), case.kw.minval, case.kw.maxval)
+    values, ends = np.array(case.values, "f8"), Ends(case.kw.minval, case.kw.maxval)
+    if case.values:
+        ends.find(values)
+    is_constant = ends.low == ends.high
+    found = np.zeros(len(values)) if is_constant else spread(values, ends.low, ends.high)
     if len(found) != len(case.result) or not np.allclose(found, case.result, rtol=0, atol=EXACT):
         yield f"{case.values} becomes {found.tolist()}; recorded is {case.result}"

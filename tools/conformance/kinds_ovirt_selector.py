@@ -7,7 +7,7 @@ import numpy as np
 
 from conformance import ovirt
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.scheduling.scales import ranks
+from scheduler_worker.scheduling.scales import RankScale, Scale
 
 _ANY = ovirt.weight_unit("PreferredHosts")
 """oVirt's selectors treat all weights alike."""
@@ -33,7 +33,7 @@ def run(document: Any) -> Iterator[str]:
         hosts = [host for host in hosts if host in recorded]
     totals = np.zeros(len(hosts))
     for unit in sorted({unit for unit, _, _ in document["records"]}):
-        found = selector.scores(_ANY, _raw(document["records"], unit, hosts))
+        found = _products(selector.scale, _raw(document["records"], unit, hosts))
         totals += document["factors"].get(unit, 1) * found
         yield from _compared(f"ranks by {unit}", hosts, found, document.get("derived_ranks"), unit)
     shown = totals if is_rank else -totals
@@ -44,12 +44,16 @@ def run(document: Any) -> Iterator[str]:
 
 
 def _raw(records: Any, unit: str, hosts: list[str]) -> Any:
-    """Scores as the compiler hands them to a selector: larger ones are better."""
+    """Scores as oVirt's units give them: smaller ones are better."""
     raw = np.zeros(len(hosts))
     for name, host, weight in records:
         if name == unit:
-            raw[hosts.index(host)] -= weight
+            raw[hosts.index(host)] += weight
     return raw
+
+
+def _products(scale: type[Scale], raw: Any) -> Any:
+    return scale(_ANY, ovirt.request(), 1.0, raw).every_product()
 
 
 def _compared(what: str, hosts: list[str], found: Any, derived: Any, key: str) -> Iterator[str]:
@@ -62,8 +66,8 @@ def _compared(what: str, hosts: list[str], found: Any, derived: Any, key: str) -
 def _ranks(document: Any) -> Iterator[str]:
     """Places in an ordered list, equal values sharing the first."""
     values = np.array(document["sorted_values"], dtype=float)
-    if len(values) and values[0] < values[-1]:
+    if len(values) and values[0] > values[-1]:
         values = -values
-    found = (len(values) - 1 - ranks(values)).tolist() if len(values) else []
+    found = (len(values) - 1 - _products(RankScale, values)).tolist() if len(values) else []
     if found != document["expected_ranks"]:
         yield f"the ranks are {found}; expected are {document['expected_ranks']}"

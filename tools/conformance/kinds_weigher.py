@@ -14,9 +14,9 @@ from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
-from scheduler_worker.scheduling.normalize import clamp
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Weigher
+from scheduler_worker.scheduling.scales import NormalizedScale, clamp
 
 EXACT = 1e-9
 
@@ -85,8 +85,9 @@ def _figures(
     yield from _compared(
         f"{unit.name} raw", clamp(raw, unit.minval, unit.maxval).tolist(), recorded.raw
     )
+    normalized = NormalizedScale(unit, spec, 1.0, raw)
     yield from _compared(f"{unit.name} by row", by_row, raw.tolist())
-    yield from _compared(f"{unit.name} norm", unit.normalized(raw).tolist(), recorded.norm)
+    yield from _compared(f"{unit.name} norm", normalized.every_product().tolist(), recorded.norm)
     yield from _compared(f"{unit.name} mult", multipliers, recorded.mult)
 
 

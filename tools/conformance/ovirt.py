@@ -15,6 +15,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, parameter_values
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Balance, Filter, UnitContext, Weigher
+from scheduler_worker.scheduling.scales import RawScale
 from scheduler_worker.service.policies.units import load_units
 
 NOW_S = 1_000_000.0
@@ -133,7 +134,8 @@ def scores(unit: Weigher, hosts: Hosts, spec: RequestSpec) -> dict[str, float]:
     """The score of each host; nothing where the unit does not concern the request."""
     if not unit.applies(spec):
         return {}
-    found = unit.compared(unit.weigh(hosts, spec), spec).tolist()
+    scale = RawScale(unit, spec, 1.0, unit.weigh(hosts, spec))
+    found = (-scale.scores if unit.lower_is_better else scale.scores).tolist()
     return {host.host: score for host, score in zip(hosts.states(), found, strict=True)}
 
 

@@ -35,25 +35,22 @@ class OwnParameter(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["integer", "number", "boolean", "text", "list"]
     default: str | int | float | bool | tuple[str, ...] | None = None
     regex: str | None = None
-    ge: int | float | None = None
-    gt: int | float | None = None
-    le: int | float | None = None
-    lt: int | float | None = None
+    bounds: dict[Literal["ge", "gt", "le", "lt"], int | float] = {}
 
 
 class OwnForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What a class of the worker's own form declares: class attributes of the same meaning."""
+    """What a class of the worker's own form declares: the class attributes of these names."""
 
-    facts: tuple[str, ...] = ()
+    host_facts: tuple[str, ...] = ()
     """The host facts that it is told, all of them among :data:`~.facts.FACTS`."""
     parameters: tuple[OwnParameter, ...] = ()
     lower_is_better: bool = False
     minval: float | None = None
     maxval: float | None = None
     aggregate_key: str | None = None
-    once_per_request: bool = False
-    on_rebuild: bool = False
-    on_forced_hosts: bool = False
+    run_filter_once_per_request: bool = False
+    RUN_ON_REBUILD: bool = False
+    runs_on_forced_hosts: bool = False
 
 
 class PluginClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +143,7 @@ def _checked(declared: _Declared) -> OwnForm | None:
     form = declared.own
     if form is None:
         return None
-    if unknown := sorted(set(form.facts) - FACTS):
+    if unknown := sorted(set(form.host_facts) - FACTS):
         raise ValueError(f"{declared.name}.host_facts: there is no {cut(unknown[0])!r}")
     if len(form.parameters) > _MOST_PARAMETERS:
         raise ValueError(f"{declared.name} declares more than {_MOST_PARAMETERS} parameters")

@@ -9,23 +9,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import inspect as types
 from msgspec import structs
 
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.catalogue import (
-    UnitKind,
-    declared_parameters,
-    parameter_values,
-    plain_type,
-)
+from scheduler_worker.scheduling.catalogue import UnitKind, declared_parameters, parameter_values
 from scheduler_worker.scheduling.external.contract import OwnForm, OwnParameter
 from scheduler_worker.scheduling.external.facts import FACTS, SandboxedHosts
 from scheduler_worker.scheduling.plugin import Filter, Unit, UnitContext, Weigher
 from scheduler_worker.wording import listed
 
 _BASES: Mapping[UnitKind, type[Unit]] = {UnitKind.FILTER: Filter, UnitKind.WEIGHT: Weigher}
-_BOUNDS = ("ge", "gt", "le", "lt")
 _WORKERS_ONLY = (
     (Filter, "limits"),
     (Weigher, "rescaled"),
@@ -63,16 +56,10 @@ def described(unit: type[Unit]) -> dict[str, Any]:
     if unknown := sorted(set(unit.host_facts) - FACTS):
         known = ", ".join(sorted(FACTS))
         raise TypeError(f"{name}.host_facts: there is no {listed(unknown)}; there are {known}")
-    form = OwnForm(
-        facts=tuple(unit.host_facts),
-        parameters=tuple(_parameters(unit)),
-        lower_is_better=bool(getattr(unit, "lower_is_better", False)),
-        minval=getattr(unit, "minval", None),
-        maxval=getattr(unit, "maxval", None),
-        aggregate_key=getattr(unit, "aggregate_key", None),
-        once_per_request=bool(getattr(unit, "run_filter_once_per_request", False)),
-        on_rebuild=bool(getattr(unit, "RUN_ON_REBUILD", False)),
-        on_forced_hosts=bool(getattr(unit, "runs_on_forced_hosts", False)),
+    parameters = msgspec.to_builtins(declared_parameters(unit.parameters_type))
+    form = structs.replace(
+        msgspec.convert(unit, OwnForm, strict=False, from_attributes=True),
+        parameters=msgspec.convert(parameters, tuple[OwnParameter, ...]),
     )
     _warm_up(unit)
     described: dict[str, Any] = msgspec.to_builtins(form)
@@ -84,22 +71,6 @@ def _warm_up(unit: type[Unit]) -> None:
     msgspec.convert({"flavor": {"memory_mb": 0, "vcpus": 0}}, RequestSpec)
     SandboxedHosts(dict.fromkeys(unit.host_facts, ()), 0, 0.0)
     parameter_values(unit.parameters_type, [])
-
-
-def _parameters(unit: type[Unit]) -> list[OwnParameter]:
-    fields = {field.name: field for field in structs.fields(unit.parameters_type)}
-    parameters = []
-    for parameter in declared_parameters(unit.parameters_type):
-        plain = plain_type(types.type_info(fields[parameter.name].type))
-        declared = {
-            "name": parameter.name,
-            "type": parameter.type,
-            "default": msgspec.to_builtins(parameter.default),
-            "regex": parameter.regex,
-            **{name: getattr(plain, name, None) for name in _BOUNDS},
-        }
-        parameters.append(msgspec.convert(declared, OwnParameter))
-    return parameters
 
 
 def answer(unit: type[Unit], asked: Mapping[str, Any]) -> list[Any]:

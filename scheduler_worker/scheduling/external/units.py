@@ -1,6 +1,6 @@
 """Filters, weights and balances that ask a class in a sandbox."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
@@ -10,11 +10,11 @@ from msgspec import structs
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad, Migration
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
-from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.scheduling.catalogue import TYPES, UnitKind
 from scheduler_worker.scheduling.external.contract import (
     ON_FAILURE,
     OnFailure,
-    OwnForm,
+    OwnParameter,
     PluginClass,
     read_balance,
     read_filter,
@@ -122,7 +122,7 @@ class ExternalUnit(Unit):
         self, hosts: Hosts, spec: RequestSpec, read: Callable[[object, Collection[str]], T]
     ) -> T | None:
         """Ask a class of our own form."""
-        facts = facts_of(hosts, self.plugin.own.facts if self.plugin.own else ())
+        facts = facts_of(hosts, self.host_facts)
         ids, plain = [host.uuid for host in hosts.states()], _without_secrets(spec)
         return self._asked(ids, read, facts=facts, spec=plain, now_s=hosts.now_s)
 
@@ -193,14 +193,6 @@ _BASES: dict[UnitKind, type[ExternalUnit]] = {
     UnitKind.WEIGHT: ExternalWeight,
     UnitKind.BALANCE: ExternalBalance,
 }
-_TYPES: dict[str, Any] = {
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "text": str,
-    "list": tuple[str, ...],
-}
-_LIMITS = ("ge", "gt", "le", "lt")
 
 
 def unit_class(plugin: PluginClass) -> type[Unit]:
@@ -208,46 +200,32 @@ def unit_class(plugin: PluginClass) -> type[Unit]:
 
     Raises TypeError or ValueError where bounds of a parameter do not fit its type.
     """
-    form = plugin.own
-    parameters = _declared_by(plugin) if form is None else _declared_in(form)
-    members: dict[str, Any] = {
+    members = {} if plugin.own is None else structs.asdict(plugin.own)
+    members |= {
         "plugin": plugin,
         "parameters_type": msgspec.defstruct(
-            f"{plugin.name}Parameters", parameters, frozen=True, kw_only=True
+            f"{plugin.name}Parameters",
+            list(_parameters(plugin, members.pop("parameters", ()))),
+            frozen=True,
+            kw_only=True,
         ),
         "__doc__": plugin.description,
         "__module__": f"external_units.{plugin.file.removesuffix('.py')}",
     }
-    if form is not None and plugin.kind is UnitKind.WEIGHT:
-        members |= {name: getattr(form, name) for name in ("minval", "maxval", "aggregate_key")}
-        members["lower_is_better"] = form.lower_is_better
-    elif form is not None:
-        members["run_filter_once_per_request"] = form.once_per_request
-        members["RUN_ON_REBUILD"] = form.on_rebuild
-        members["runs_on_forced_hosts"] = form.on_forced_hosts
     return type(plugin.name, (_BASES[plugin.kind],), members)
 
 
-def _declared_by(plugin: PluginClass) -> list[tuple[str, Any, Any]]:
-    return [
-        (name, Annotated[str, msgspec.Meta(pattern=regex)] | None, None)
-        for name, regex in plugin.parameters.items()
-    ]
-
-
-def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
+def _parameters(
+    plugin: PluginClass, declared: Iterable[OwnParameter]
+) -> Iterator[tuple[str, Any, Any]]:
     """The same names, types, bounds and defaults as in the sandbox, which checks them once more."""
-    parameters: list[tuple[str, Any, Any]] = []
     annotated: Any = Annotated
-    for parameter in form.parameters:
-        limits: dict[str, Any] = {
-            name: value for name in _LIMITS if (value := getattr(parameter, name)) is not None
-        }
-        if parameter.regex is not None:
-            limits["pattern"] = parameter.regex
-        kind = annotated[_TYPES[parameter.type], msgspec.Meta(**limits)]
-        parameters.append((parameter.name, kind | None, parameter.default))
-    return parameters
+    for name, regex in plugin.parameters.items():
+        yield name, annotated[str, msgspec.Meta(pattern=regex)] | None, None
+    for own in declared:
+        limits: Any = {"pattern": own.regex}
+        limits |= own.bounds
+        yield own.name, annotated[TYPES[own.type], msgspec.Meta(**limits)] | None, own.default
 
 
 def _without_secrets(spec: RequestSpec) -> Any:

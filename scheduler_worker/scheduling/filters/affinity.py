@@ -203,10 +203,6 @@ class TypeAffinityFilter(Filter):
     # It does not declare what it reads: a reservation changes the answer for all nodes of its host
     # name, while the evaluation cache updates only the node that it is on.
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        answers = (self.host_passes(host, spec) for host in hosts.states())
-        return np.fromiter(answers, bool, len(hosts))
-
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         flavor_id = spec_obj.flavor.id
         return all(

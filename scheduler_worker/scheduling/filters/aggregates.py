@@ -80,7 +80,14 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
     """
 
     def asked(self, spec: RequestSpec) -> Any:
-        return _requirements(spec)
+        requirements = []
+        for name, text in sorted(spec.flavor.extra_specs.items()):
+            scope, colon, key = name.partition(":")
+            if not colon:
+                requirements.append((scope, text))
+            elif scope == SCOPE:
+                requirements.append((key, text))
+        return tuple(requirements)
 
     def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
         for key, text in asked:
@@ -91,17 +98,6 @@ class AggregateInstanceExtraSpecsFilter(AggregateFilter):
                 listing = ", ".join(sorted(values))
                 return f"{key} of its aggregates is {listing}, which does not meet {text!r}"
         return None
-
-
-def _requirements(spec: RequestSpec) -> tuple[tuple[str, str], ...]:
-    requirements = []
-    for name, text in sorted(spec.flavor.extra_specs.items()):
-        scope, colon, key = name.partition(":")
-        if not colon:
-            requirements.append((scope, text))
-        elif scope == SCOPE:
-            requirements.append((key, text))
-    return tuple(requirements)
 
 
 class AggregateMultiTenancyIsolation(AggregateFilter):

@@ -124,8 +124,7 @@ class _Enough(_OfAmount):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         total = self.amount.total(host_state)
         used = self.amount.used(host_state, total)
-        limit = self._limit_at(total, host_state)
-        fits = self._fits(self.reads(spec_obj), total, limit, used)
+        fits = self._fits(self.reads(spec_obj), total, self._limit_at(total, host_state), used)
         return bool(fits or host_state.has_inventories)
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:

@@ -1,6 +1,6 @@
 """The filter for extra specs about capabilities of the host."""
 
-from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import host_attributes
 from scheduler_worker.scheduling.extra_specs import meets
-from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.filters.facts import FactFilter
 
 SCOPE = "capabilities"
 MAXPHYSADDR = "hw:maxphysaddr_bits"
@@ -17,7 +17,7 @@ Requirement = tuple[tuple[str, ...], str, bool]
 """The path of an attribute, the requirement it must meet, and whether the key had the scope."""
 
 
-class ComputeCapabilitiesFilter(Filter):
+class ComputeCapabilitiesFilter(FactFilter):
     """Passes hosts that meet every ``capabilities:`` extra spec, and every unscoped one that names
     an attribute or a statistic of the host.
 
@@ -27,54 +27,43 @@ class ComputeCapabilitiesFilter(Filter):
     """
 
     run_filter_once_per_request = True
-
-    def applies(self, spec: RequestSpec) -> bool:
-        return bool(_requirements(spec))
+    reads_use = True
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        needs = _requirements(spec)
+        needs = self.asked(spec)
         if any(path[0] in host_attributes.CONSUMED for path, _, _ in needs):
             return _mask(hosts, needs)
-        key = (type(self).__name__, needs)
         return hosts.derived(
-            key, lambda host: _meets_all(host, needs), "?", lambda all_: _mask(all_, needs)
+            (type(self).__name__, needs),
+            lambda host: self.rejection(host, needs) is None,
+            "?",
+            lambda all_: _mask(all_, needs),
         )
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return _requirements(spec)
+    def asked(self, spec: RequestSpec) -> tuple[Requirement, ...]:
+        requirements: list[Requirement] = []
+        for key, text in spec.flavor.extra_specs.items():
+            if key == MAXPHYSADDR:
+                requirements.append((("cpu_info", "maxphysaddr", "bits"), f">= {text}", True))
+                continue
+            scope, *path = key.split(":")
+            if not path:
+                requirements.append(((scope,), text, False))
+            elif scope == SCOPE:
+                requirements.append((tuple(path), text, True))
+        return tuple(sorted(requirements))
 
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return _meets_all(host_state, _requirements(spec_obj))
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        for requirement in _requirements(spec):
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        for requirement in asked:
             path, text, _ = requirement
-            value = _text(host_state, path)
+            value = _text(host, path)
             if not _meets(value, requirement):
                 return f"{':'.join(path)} is {str(value)[:80]!r}, which does not meet {text!r}"
-        return super().reason(host_state, spec)
-
-
-def _requirements(spec: RequestSpec) -> tuple[Requirement, ...]:
-    requirements: list[Requirement] = []
-    for key, text in spec.flavor.extra_specs.items():
-        if key == MAXPHYSADDR:
-            requirements.append((("cpu_info", "maxphysaddr", "bits"), f">= {text}", True))
-            continue
-        scope, *path = key.split(":")
-        if not path:
-            requirements.append(((scope,), text, False))
-        elif scope == SCOPE:
-            requirements.append((tuple(path), text, True))
-    return tuple(sorted(requirements))
-
-
-def _meets_all(host: HostState, requirements: tuple[Requirement, ...]) -> bool:
-    return all(_meets(_text(host, requirement[0]), requirement) for requirement in requirements)
+        return None
 
 
 def _mask(hosts: Hosts, requirements: tuple[Requirement, ...]) -> Mask:
-    """:func:`_meets_all` for all hosts; each distinct text is matched once."""
+    """The hosts that meet all; each distinct text is matched once."""
     mask = np.ones(len(hosts), bool)
     for requirement in requirements:
         texts = _texts(hosts, requirement[0])

@@ -1,8 +1,6 @@
 """The filter for the architecture, hypervisor and address bits that an image requires."""
 
-import operator
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -15,6 +13,7 @@ from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling import host_attributes
+from scheduler_worker.scheduling.extra_specs import COMPARISONS
 from scheduler_worker.scheduling.filters.facts import FactFilter
 
 _ARCHITECTURES = {"amd64": "x86_64"} | dict.fromkeys(
@@ -30,14 +29,6 @@ _KNOWN_ARCHITECTURES = (
 _HYPERVISORS = {"xapi": "xen"}
 _MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
 
-_OPERATORS: dict[str, Callable[[Version, Version], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _PREDICATE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*\Z")
 _VERSION_PROPERTY = "img_hv_requested_version"
 _BITS_PROPERTY = "hw_maxphysaddr_bits"
@@ -150,7 +141,7 @@ def _address_bits(bits: Any) -> int | None:
 
 def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:
     hypervisor = Version(version)
-    return all(_OPERATORS[sign](hypervisor, Version(bound)) for sign, bound in predicates)
+    return all(COMPARISONS[sign](hypervisor, Version(bound)) for sign, bound in predicates)
 
 
 @lru_cache(maxsize=1024)

@@ -26,7 +26,6 @@ text has no keys: a host whose evaluation needs either does not pass.
 """
 
 import json
-import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -36,6 +35,7 @@ import numpy as np
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.extra_specs import COMPARISONS
 from scheduler_worker.scheduling.host_attributes import ATTRIBUTES, attribute
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.wording import cut
@@ -61,11 +61,8 @@ def _compares(test: Callable[[Value, Value], bool]) -> Operator:
 
 
 _OPERATORS: dict[str, Operator] = {
-    "=": _compares(operator.eq),
-    "<": _compares(operator.lt),
-    ">": _compares(operator.gt),
-    "<=": _compares(operator.le),
-    ">=": _compares(operator.ge),
+    "=": _compares(COMPARISONS["=="]),
+    **{sign: _compares(COMPARISONS[sign]) for sign in ("<", ">", "<=", ">=")},
     "in": lambda values: len(values) > 1 and values[0] in values[1:],
     "not": lambda values: [not value for value in values],
     "or": any,

@@ -10,10 +10,9 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import NUMATopology, PCIPools
-from scheduler_worker.scheduling.numa.cells import Ratios
+from scheduler_worker.scheduling.numa.cells import HostCells, Ratios
 from scheduler_worker.scheduling.numa.constraints import ratios_of, wanted, wants_threads
 from scheduler_worker.scheduling.numa.fit import Fitted, Wanted, fit
-from scheduler_worker.scheduling.numa.room import HostCells
 from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.wording import cut

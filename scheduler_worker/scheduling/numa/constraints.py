@@ -111,8 +111,13 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
 
     Raises RequestError: names the extra spec or property that is invalid or a contradiction.
     """
-    if _requests_none(flavor.extra_specs, properties):
-        return None
+    if (
+        _NAMES.isdisjoint(flavor.extra_specs)
+        and _NAMES.isdisjoint(properties)
+        and "traits_required" not in properties
+        and not any("CPU" in name for name in flavor.extra_specs)
+    ):
+        return None  # most requests have no name that is worth reading
     asked = _Asked(flavor, properties)
     policy, pagesize, nodes = _cpu_policy(asked), _pagesize(asked), _nodes(asked)
     pins = policy in {"dedicated", "mixed"}
@@ -140,16 +145,6 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     ]
     return msgspec.convert(
         {"cells": cells, "emulator_threads_policy": emulator}, InstanceNUMATopology
-    )
-
-
-def _requests_none(extra_specs: Mapping[str, str], properties: Mapping[str, Any]) -> bool:
-    """Whether no name says otherwise: most requests have none that is worth reading."""
-    return (
-        _NAMES.isdisjoint(extra_specs)
-        and _NAMES.isdisjoint(properties)
-        and "traits_required" not in properties
-        and not any("CPU" in name for name in extra_specs)
     )
 
 
@@ -235,8 +230,7 @@ def _cpu_policy(asked: _Asked) -> str | None:
     policy = asked.policy("cpu_policy")
     # The amounts say already which vCPUs are dedicated; a policy could contradict them.
     if policy and any(asked.amounts.values()):
-        problem = "must not be set, as resources:VCPU or resources:PCPU is"
-        raise asked.wrong("cpu_policy", problem)
+        raise asked.wrong("cpu_policy", "must not be set, as resources:VCPU or resources:PCPU is")
     return "dedicated" if asked.amounts["PCPU"] else policy
 
 

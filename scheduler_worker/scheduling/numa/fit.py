@@ -11,7 +11,7 @@ still incomplete is given up as soon as no further cells could bring what is mis
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -30,52 +30,7 @@ from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
 from scheduler_worker.scheduling.pci.pools import PCIRequest, devices_for, given, matched
 
 Owners = dict[int, int]
-"""The item at each place in use."""
-
-
-class Matching:
-    """Which items fit which places; asked for as few pairs as possible."""
-
-    def __init__(self, places: int, fits: Callable[[int, int], bool]) -> None:
-        """``fits`` is asked for an item and a place."""
-        self._places = range(places)
-        self._fits = fits
-
-    def grow(self, owners: Owners, item: int) -> bool:
-        """Whether one more item got a place, for which others may have moved."""
-        return self._placed(owners, item, -1, set())
-
-    def settled(self, owners: Owners, item: int, place: int) -> Owners | None:
-        """The owners with the item at this place, where only items after it move; None: no way."""
-        owner = owners.get(place)
-        if owner == item:
-            return owners
-        moved = {at: owner for at, owner in owners.items() if owner != item} | {place: item}
-        # An augmenting path (Kuhn): who had the place moves on, if that is possible.
-        if owner is None or self._placed(moved, owner, item, {place}):
-            return moved
-        return None
-
-    def _placed(self, owners: Owners, item: int, settled: int, tried: set[int]) -> bool:
-        """Whether the item now has a place, the first free one if there is one.
-
-        Items up to ``settled`` stay where they are.
-        """
-        for place in self._places:
-            # A free place moves nobody, so it costs the fewest questions.
-            if place not in owners and self._fits(item, place):
-                owners[place] = item
-                return True
-        for place in self._places:
-            owner = owners.get(place, settled)
-            if owner > settled and place not in tried and self._fits(item, place):
-                # Whoever cannot leave a place for this item cannot leave it for another one either.
-                tried.add(place)
-                if self._placed(owners, owner, settled, tried):
-                    owners[place] = item
-                    return True
-        return False
-
+"""The cell of the instance at each place in use."""
 
 Places = int
 """A set of host cells as a bit mask of their places in the order in which they are tried."""
@@ -120,13 +75,10 @@ class Near:
     def kind(self, place: int) -> Hashable:
         """Equal for cells that can be exchanged in every set."""
         cell = self._cells[place]
-        return (
-            tuple(places >> place & 1 for places in self._networks),
-            cell.id if cell.id in self._nodes else None,
-            cell.socket
-            if any(device.numa_policy == "socket" for device in self._devices)
-            else None,
-        )
+        by_socket = any(device.numa_policy == "socket" for device in self._devices)
+        near = tuple(places >> place & 1 for places in self._networks)
+        node = cell.id if cell.id in self._nodes else None
+        return near, node, cell.socket if by_socket else None
 
     @cached_property
     def _nodes(self) -> set[int | None]:
@@ -218,22 +170,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tr
     def kinds(self) -> tuple[int, ...]:
         """For each cell the first one that fits the same host cells."""
         # Neither its id nor the numbers of its vCPUs say where a cell fits.
-        first: dict[tuple[object, ...], int] = {}
-        return tuple(
-            first.setdefault(
-                (
-                    self.reserved(at),
-                    cell.memory,
-                    len(cell.cpuset),
-                    len(cell.pcpuset),
-                    cell.pagesize,
-                    cell.cpu_policy,
-                    cell.cpu_thread_policy,
-                ),
-                at,
-            )
-            for at, cell in enumerate(self.topology.cells)
-        )
+        kinds: list[Hashable] = []
+        for at, cell in enumerate(self.topology.cells):
+            sizes = cell.memory, len(cell.cpuset), len(cell.pcpuset), cell.pagesize
+            kinds.append((self.reserved(at), sizes, cell.cpu_policy, cell.cpu_thread_policy))
+        return tuple(map(kinds.index, kinds))
 
     @cached_property
     def alike(self) -> tuple[int, InstanceNUMACell, int] | None:
@@ -292,6 +233,7 @@ class _Search:
         self._ratios = ratios
         self._count = len(request.topology.cells)
         self._cells = ordered(host, pools, request, packs=packs)
+        self._places = range(len(self._cells))
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
         self._rejection = ""
 
@@ -300,7 +242,7 @@ class _Search:
         # Greedy first: right unless cells compete for a place, or networks and devices matter.
         chosen: list[int] = []
         for at in range(self._count):
-            for place in range(len(self._cells)):
+            for place in self._places:
                 if place not in chosen and self._fits(at, place):
                     chosen.append(place)
                     break
@@ -332,10 +274,9 @@ class _Search:
         return f"NUMA cell {self._cells[place].id} {rejection}"
 
     def _searched(self) -> Fitted | str:
-        self._matching = Matching(len(self._cells), self._fits)
         owners: Owners = {}
         # Only networks and devices can make a choice vain, so look for any arrangement first.
-        if not all(self._matching.grow(owners, at) for at in range(self._count)):
+        if not all(self._placed(owners, at, -1, set()) for at in range(self._count)):
             return self._misfit()
         self._dead: set[int] = set()
         self._in_vain = 0
@@ -353,15 +294,45 @@ class _Search:
         The sum of those in use says how many of each are.
         """
         kinds = sorted(set(self._request.kinds))
-        places = range(len(self._cells))
-        rows = [tuple(self._fits(kind, place) for kind in kinds) for place in places]
-        self._near.usable = sum(1 << place for place in places if any(rows[place]))
+        rows = [tuple(self._fits(kind, place) for kind in kinds) for place in self._places]
+        self._near.usable = sum(1 << place for place in self._places if any(rows[place]))
         known: dict[object, int] = {}
         return [
             # Sixteen bits for each kind: no host has so many cells that a sum carries over.
             known.setdefault((rows[place], self._near.kind(place)), 1 << 16 * len(known))
-            for place in places
+            for place in self._places
         ]
+
+    def _settled(self, owners: Owners, at: int, place: int) -> Owners | None:
+        """The owners with the cell at this place, where only cells after it move; None: no way."""
+        owner = owners.get(place)
+        if owner == at:
+            return owners
+        moved = {taken: owner for taken, owner in owners.items() if owner != at} | {place: at}
+        # An augmenting path (Kuhn): who had the place moves on, if that is possible.
+        if owner is None or self._placed(moved, owner, at, {place}):
+            return moved
+        return None
+
+    def _placed(self, owners: Owners, at: int, settled: int, tried: set[int]) -> bool:
+        """Whether the cell now has a place, the first free one if there is one.
+
+        Others may move for it; cells up to ``settled`` stay where they are.
+        """
+        for place in self._places:
+            # A free place moves nobody, so it costs the fewest questions.
+            if place not in owners and self._fits(at, place):
+                owners[place] = at
+                return True
+        for place in self._places:
+            owner = owners.get(place, settled)
+            if owner > settled and place not in tried and self._fits(at, place):
+                # Whoever cannot leave a place for this cell cannot leave it for another one either.
+                tried.add(place)
+                if self._placed(owners, owner, settled, tried):
+                    owners[place] = at
+                    return True
+        return False
 
     def _complete(
         self, chosen: tuple[int, ...], used: Places, state: int, owners: Owners
@@ -377,7 +348,7 @@ class _Search:
             # Cells of one weight can be exchanged: a sum that failed once fails with any of them.
             if used >> place & 1 or state + weight in self._dead or not self._fits(at, place):
                 continue
-            settled = self._matching.settled(owners, at, place)
+            settled = self._settled(owners, at, place)
             after = used | 1 << place
             if settled is not None and self._may_do(after, self._count - at - 1):
                 fitted = self._complete((*chosen, place), after, state + weight, settled)

@@ -151,9 +151,8 @@ def _broken_keys(groups: Iterable[tuple[AffinityGroup, Mask]], count: int) -> li
 
 def _better_ranks(keys: list[Any]) -> Values:
     """For each key 1 and how many keys are smaller."""
-    ordered = sorted(keys)
     # The last entry of a key counts, so that equal keys share the first place.
-    first = {key: place for place, key in reversed(list(enumerate(ordered, 1)))}
+    first = {key: place for place, key in reversed(list(enumerate(sorted(keys), 1)))}
     return np.fromiter((first[key] for key in keys), "f8", len(keys))
 
 

@@ -31,8 +31,7 @@ def _was_put(host: HostLoad, state: str) -> bool:
 
 def _may_rest(host: HostLoad) -> bool:
     power = host.power
-    ready = power.is_managed and power.is_healthy and not power.is_excluded
-    return ready and not host.is_manager
+    return power.is_managed and power.is_healthy and not power.is_excluded and not host.is_manager
 
 
 _REST_MINUTES = 2

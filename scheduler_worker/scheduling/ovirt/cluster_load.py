@@ -1,6 +1,10 @@
-"""The load of a cluster, as balances see it, from the table of its hosts."""
+"""The load of a cluster, as balances see it, from the table of its hosts; and whether the others
+have room for the highly available VMs of a host that fails.
+"""
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,3 +65,78 @@ def _vm(vm: RunningVm) -> VmLoad:
         can_move=vm.migratable and not vm.is_changing and not vm.exclusive_cpus,
         highly_available=vm.highly_available,
     )
+
+
+OVERLOAD_PERCENT = 200.0
+"""How much load a host may get in such an emergency."""
+
+
+class _Room(NamedTuple):
+    """What a host still has for VMs of others; the one with most memory sorts first."""
+
+    lacking_mb: float
+    """The free memory, negated."""
+    number: int
+    """Of the host; so ties keep the order of the hosts."""
+    load: float
+    """Its load less the most that it may get: 0 where it takes no more."""
+
+
+def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
+    """The hosts whose highly available VMs would not all find room on the others that are up.
+
+    One that is disabled gives no room, but its VMs need some.
+    The largest VM takes the host with most memory first, and so on. A host without statistics
+    counts as idle: a failure is no time to leave it out.
+    """
+    hosts = [host for host in cluster.hosts if host.state != "down"]
+    rooms = sorted(
+        _Room(-host.free_mb, number, (host.load or 0.0) - OVERLOAD_PERCENT * host.shared_cpus)
+        for number, host in enumerate(hosts)
+        if host.state == "up"
+    )
+    return [
+        host.name for number, host in enumerate(hosts) if not _is_protected(host, number, rooms)
+    ]
+
+
+def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
+    vms, remaining = [vm for vm in host.vms if vm.highly_available], _Rooms(rooms)
+    return all(_placed(vm, number, remaining) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
+
+
+class _Rooms:
+    """Rooms of which the first ones are taken, changed and put back, without a copy of all."""
+
+    def __init__(self, rooms: Sequence[_Room]) -> None:
+        self._fresh, self._next = rooms, 0
+        self._seen: list[_Room] = []
+
+    def take_first(self) -> _Room | None:
+        """The room with most memory, which is not there any more; None: there is none."""
+        if self._next < len(self._fresh) and (
+            not self._seen or self._fresh[self._next] < self._seen[0]
+        ):
+            self._next += 1
+            return self._fresh[self._next - 1]
+        return heapq.heappop(self._seen) if self._seen else None
+
+    def put(self, room: _Room) -> None:
+        heapq.heappush(self._seen, room)
+
+
+def _placed(vm: VmLoad, source: int, rooms: _Rooms) -> bool:
+    """Place a VM on the host with most memory that can take its load."""
+    passed_over: list[_Room] = []
+    is_placed = False
+    while not is_placed and (room := rooms.take_first()) is not None:
+        has_memory = -room.lacking_mb >= vm.memory_mb
+        is_placed = has_memory and room.number != source and room.load + vm.load <= 0
+        if is_placed:
+            room = _Room(room.lacking_mb + vm.memory_mb, room.number, room.load + vm.load)
+        passed_over.append(room)
+        if not has_memory:
+            break
+    for room in passed_over:
+        rooms.put(room)
+    return is_placed

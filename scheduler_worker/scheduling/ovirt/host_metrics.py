@@ -72,8 +72,7 @@ def reported_schedulable_mb(record: HostRecord) -> float:
 
 
 def _largest(record: HostRecord) -> int:
-    running = virt_of(record).vms
-    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0)
+    return max((vm.vcpus for vm in virt_of(record).vms if not vm.exclusive_cpus), default=0)
 
 
 def _running_vcpus(record: HostRecord) -> int:

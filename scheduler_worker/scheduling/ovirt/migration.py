@@ -1,7 +1,6 @@
 """Filters for VMs that run: away from the source's machine, same clock, no older system."""
 
 import re
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -179,11 +178,10 @@ class UpgradeWeight(Weigher):
     Example: while hosts are upgraded from RHEL 8 to 9, VMs that migrate move to upgraded hosts.
     """
 
+    # It does not declare what it reads: scores depend on the other hosts.
+
     unit_id = "84e6ddee-ab0d-42dd-82f0-c298889db568"
     lower_is_better = True
-
-    def reads(self, spec: RequestSpec) -> Hashable | None:
-        return None  # scores depend on the other hosts
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         systems = [system for (system,) in _systems(hosts)]

@@ -10,17 +10,9 @@ from scheduler_worker.scheduling.catalogue import UNLISTED
 
 High = Annotated[str, Meta(pattern=r"^([5-9][0-9])$")]
 Minutes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
-Low = Annotated[str, Meta(pattern=r"^([0-9]|[1-4][0-9])$")]
-Threshold = Annotated[str, Meta(pattern=r"^([2-9]|[1-9][0-9]+)$")]
 Ratio = Annotated[str, Meta(pattern=r"^([0-2](\.([0-9]+))?)$")]
 Megabytes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
 Grace = Annotated[str, Meta(pattern=r"^([0-9]|[1-9][0-9]+)$")]
-Divisor = Annotated[str, Meta(pattern=r"(100|[1-9]|[1-9][0-9])$")]
-Spares = Annotated[str, Meta(pattern=r"^([0-9][0-9]*)$")]
-SwapPercent = Annotated[str, Meta(pattern=r"^1?[0-9]?[0-9]$")]
-
-Reserve = Annotated[str, Meta(pattern=r"^[0-9][0-9]*$")]
-Flag = Annotated[str, Meta(pattern=r"^(true|false)$")]
 
 # The fields are the names under which oVirt's clients set them.
 
@@ -35,13 +27,13 @@ class Overload(msgspec.Struct, frozen=True):
 class Swap(msgspec.Struct, frozen=True):
     """How much of the memory, in percent, may be swapped out beyond what is free."""
 
-    MaximumAllowedSwapUsage: SwapPercent = "0"
+    MaximumAllowedSwapUsage: Annotated[str, Meta(pattern=r"^1?[0-9]?[0-9]$")] = "0"
 
 
 class EngineSpares(msgspec.Struct, frozen=True):
     """On how many hosts there must be room for the management VM; 0: none."""
 
-    HeSparesCount: Spares = "0"
+    HeSparesCount: Annotated[str, Meta(pattern=r"^([0-9][0-9]*)$")] = "0"
     service_down_time_s: Annotated[float, UNLISTED] = SERVICE_DOWN_TIME_S
 
 
@@ -73,7 +65,7 @@ class ManagerGrace(msgspec.Struct, frozen=True):
 class ScaleDown(msgspec.Struct, frozen=True):
     """By what the score is divided."""
 
-    ScaleDown: Divisor = "1"
+    ScaleDown: Annotated[str, Meta(pattern=r"(100|[1-9]|[1-9][0-9])$")] = "1"
 
 
 class EvenLimits(FreeMemory, frozen=True):
@@ -92,16 +84,16 @@ class PowerLimits(FreeMemory, frozen=True):
 
     CpuOverCommitDurationMinutes: Minutes = "2"
     HighUtilization: High = "75"
-    LowUtilization: Low = "20"
-    EnableAutomaticHostPowerManagement: Flag = "false"
-    HostsInReserve: Reserve = "0"
+    LowUtilization: Annotated[str, Meta(pattern=r"^([0-9]|[1-4][0-9])$")] = "20"
+    EnableAutomaticHostPowerManagement: Annotated[str, Meta(pattern=r"^(true|false)$")] = "false"
+    HostsInReserve: Annotated[str, Meta(pattern=r"^[0-9][0-9]*$")] = "0"
 
 
 class GuestLimits(FreeMemory, frozen=True):
     """From how many VMs, and from which difference to another host, hosts give up VMs."""
 
     HighVmCount: Grace = "10"
-    MigrationThreshold: Threshold = "5"
+    MigrationThreshold: Annotated[str, Meta(pattern=r"^([2-9]|[1-9][0-9]+)$")] = "5"
     SpmVmGrace: Grace = "5"
     HighUtilization: Annotated[High, UNLISTED] = "75"
     """oVirt's unit reads it without declaring it."""

@@ -19,8 +19,6 @@ _FILTERS = (
     *("HostedEngineSpares", "Migration-Tsc-Frequency", "Host-hooks"),
 )
 _EVEN = {"OptimalForCpuEvenDistribution": 2.0, "OptimalForMemoryEvenDistribution": 1.0}
-_PACKED = {"OptimalForCpuPowerSaving": 2.0, "OptimalForMemoryPowerSaving": 1.0}
-_GUESTS = {"OptimalForEvenGuestDistribution": 2.0}
 _WEIGHTS = {
     "PreferredHosts": 99.0,
     "HA": 1.0,
@@ -82,7 +80,7 @@ POWER_SAVING = _policy(
     "power_saving",
     "5a2b0939-7d46-4b73-a469-e9c2c7fc6a53",
     "Gathers VMs on few hosts",
-    _PACKED,
+    {"OptimalForCpuPowerSaving": 2.0, "OptimalForMemoryPowerSaving": 1.0},
     {**_SPARES, **_COMMON, "LowUtilization": "20"},
     "OptimalForPowerSaving",
 )
@@ -90,7 +88,7 @@ VM_EVENLY_DISTRIBUTED = _policy(
     "vm_evenly_distributed",
     "8d5d7bec-68de-4a67-b53e-0ac54686d579",
     "Spreads the number of VMs over all hosts",
-    _GUESTS,
+    {"OptimalForEvenGuestDistribution": 2.0},
     {**_SPARES, **_COMMON, "HighVmCount": "10", "MigrationThreshold": "5", "SpmVmGrace": "5"},
     "OptimalForEvenGuestDistribution",
 )

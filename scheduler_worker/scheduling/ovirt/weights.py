@@ -11,15 +11,8 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
-from scheduler_worker.scheduling.ovirt import demand, formulas, host_metrics
+from scheduler_worker.scheduling.ovirt import demand, formulas, host_metrics, parameters
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
-from scheduler_worker.scheduling.ovirt.parameters import (
-    CpuRatio,
-    FreeMemory,
-    ManagerGrace,
-    ScaleDown,
-    Utilization,
-)
 from scheduler_worker.scheduling.plugin import Weigher
 
 _NO_DATA = 999.0
@@ -77,7 +70,7 @@ class EvenCpuWeight(_CpuWeight):
     """
 
     unit_id = "7db4ab05-81ab-42e8-868a-aee2df483edb"
-    parameters_type = CpuRatio
+    parameters_type = parameters.CpuRatio
 
 
 class PackedCpuWeight(_CpuWeight):
@@ -90,7 +83,7 @@ class PackedCpuWeight(_CpuWeight):
     """
 
     unit_id = "736999d0-1023-46a4-9a75-1316ed50e15b"
-    parameters_type = Utilization
+    parameters_type = parameters.Utilization
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         scores = super().weigh(hosts, spec)
@@ -163,7 +156,7 @@ class PackedMemoryWeight(_MemoryWeight):
     """
 
     unit_id = "9dfe6086-646d-43b8-8eef-4d94de8472c8"
-    parameters_type = FreeMemory
+    parameters_type = parameters.FreeMemory
 
     def scores(self, free: Values, need: Values | float, best: float) -> Values:
         top, rest = max(1.1 * best, 1.0), free - need
@@ -185,7 +178,7 @@ class EvenGuestsWeight(Weigher):
     unit_id = "3ba8c988-f779-42c0-90ce-caa8243edee7"
     lower_is_better = True
     reads_request = False
-    parameters_type = ManagerGrace
+    parameters_type = parameters.ManagerGrace
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         grace = int(self.parameters.SpmVmGrace)
@@ -211,7 +204,7 @@ class HaReservationWeight(Weigher):
     unit_id = "7f262d70-6cac-11e3-981f-0800200c9a66"
     lower_is_better = True
     reads_use = False
-    parameters_type = ScaleDown
+    parameters_type = parameters.ScaleDown
 
     def applies(self, spec: RequestSpec) -> bool:
         return spec.machine.highly_available and spec.machine.ha_reservation

@@ -44,8 +44,7 @@ class Query(NamedTuple):
 def asked_classes(needs: Needs) -> frozenset[str]:
     """The resource classes that a request takes from anywhere."""
     of_groups = (item for group in needs.groups for item in group.resources)
-    amounts = (*needs.amounts, *needs.amounts_unpinned, *of_groups)
-    return frozenset(name for name, _ in amounts)
+    return frozenset(name for name, _ in (*needs.amounts, *needs.amounts_unpinned, *of_groups))
 
 
 def queries(

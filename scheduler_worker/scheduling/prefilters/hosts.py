@@ -15,7 +15,6 @@ from scheduler_worker.scheduling.prefilters.traits import DISABLED
 TENANT = "filter_tenant_id"
 """The prefix of the metadata keys that name the tenants of an aggregate."""
 
-MetadataItems = frozenset[tuple[str, str]]
 Uuids = frozenset[str]
 
 
@@ -146,14 +145,7 @@ def is_member(hosts: Hosts, uuids: Uuids) -> Mask:
     )
 
 
-def memberships(hosts: Hosts) -> list[Uuids]:
-    """Uuids of the aggregates that each host is in."""
-    numbers, members = hosts.by_aggregates()
-    uuids = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
-    return [uuids[number] for number in numbers.tolist()]
-
-
-def has_metadata(hosts: Hosts, test: Callable[[MetadataItems], bool]) -> Mask:
+def has_metadata(hosts: Hosts, test: Callable[[frozenset[tuple[str, str]]], bool]) -> Mask:
     """Which hosts are in aggregates whose metadata, every key and value, pass a test."""
     return hosts.by_aggregates().spread(
         lambda some: test(frozenset(item for each in some for item in each.metadata.items()))

@@ -280,7 +280,10 @@ def _of_host(
         zone=spec.availability_zone or None,
         tenant=spec.project_id if parameters.limit_tenants_to_placement_aggregate else None,
         traits=traits | threads[0] if isolated else None,
-        member_of=tuple(_uuids(text) for text in (destination and destination.aggregates) or ()),
+        member_of=tuple(
+            frozenset(filter(None, map(str.strip, text.split(","))))
+            for text in (destination and destination.aggregates) or ()
+        ),
         forbidden_aggregates=frozenset((destination and destination.forbidden_aggregates) or ()),
         networks=frozenset(filter(None, networks)),
         threads=threads,
@@ -305,7 +308,3 @@ def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
         return ()
     requests = spec.pci_requests["requests"]
     return tuple(f"{request['request_id']}-" for request in requests if request.get("request_id"))
-
-
-def _uuids(text: str) -> frozenset[str]:
-    return frozenset(filter(None, map(str.strip, text.split(","))))

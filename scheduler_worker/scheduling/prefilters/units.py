@@ -222,8 +222,7 @@ class _Rooms:
 
     def fitting(self, host: HostState) -> AllocationCandidate | None:
         """The first one that has room."""
-        candidates = self.candidates(host)
-        return next((each for each in candidates if self._has_room(host, each)), None)
+        return next((each for each in self.candidates(host) if self._has_room(host, each)), None)
 
     def left(self, host: HostState, provider: str, name: str) -> int:
         """What is left of a class at a provider, as the host knows it, or as Placement said."""
@@ -474,6 +473,8 @@ class ResourceProviders(Filter):
 
 def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
     """The aggregates that all providers of each host inherit; empty where no group needs them."""
-    if any(group.member_of or group.forbidden_aggregates for group in supply.groups):
-        return facts.memberships(hosts)
-    return [frozenset()] * len(hosts)
+    if not any(group.member_of or group.forbidden_aggregates for group in supply.groups):
+        return [frozenset()] * len(hosts)
+    numbers, members = hosts.by_aggregates()
+    uuids = [frozenset(aggregate.uuid for aggregate in aggregates) for aggregates in members]
+    return [uuids[number] for number in numbers.tolist()]

@@ -86,7 +86,10 @@ class MetricsWeigher(Weigher):
         raw = hosts.derived(key, self._sum, "f8")
         missing = np.flatnonzero(np.isnan(raw))
         if len(missing) and self.parameters.metrics_required:
-            raise self._not_found(hosts.state(int(missing[0])))
+            host = hosts.state(int(missing[0]))
+            names = {str(metric.get("name")) for metric in host.metrics}
+            name = next(name for name, _ in self._ratios if name not in names)
+            raise ComputeHostMetricNotFound(host.host, host.nodename, name)
         return raw
 
     def _sum(self, host: HostState) -> float:
@@ -101,11 +104,6 @@ class MetricsWeigher(Weigher):
             elif ratio * self.weight_multiplier(host) != 0:
                 return float(self.parameters.metrics_weight_of_unavailable)
         return total
-
-    def _not_found(self, host: HostState) -> ComputeHostMetricNotFound:
-        names = {str(metric.get("name")) for metric in host.metrics}
-        missing = next(name for name, _ in self._ratios if name not in names)
-        return ComputeHostMetricNotFound(host.host, host.nodename, missing)
 
 
 def metric_value(metric: Mapping[str, Any]) -> float:

@@ -17,7 +17,7 @@ from scheduler_worker.model.cluster_load import (
     Round,
 )
 from scheduler_worker.model.ledgers import SILENCE, AskedMigration, MigrationLedger, Progress
-from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
+from scheduler_worker.scheduling.ovirt.cluster_load import unprotected_hosts
 from scheduler_worker.service.balancing.ledgers import ASKED, SHOWN
 from scheduler_worker.service.balancing.power import PowerActions
 from scheduler_worker.service.balancing.situation import (

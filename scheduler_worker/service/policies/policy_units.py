@@ -66,7 +66,7 @@ def installed_units(catalogue: Catalogue) -> list[StoredUnit]:
 
 def _is_registered(entry: CatalogueEntry) -> bool:
     """Of a user unit that is broken nothing is known but its problem."""
-    return not entry.is_internal and entry.problem is None
+    return not entry.unit.is_internal() and entry.problem is None
 
 
 def _uninstalled(unit: StoredUnit) -> PolicyUnit:
@@ -91,7 +91,7 @@ def _kinds(entry: CatalogueEntry) -> Iterator[PolicyUnit]:
             name=entry.name,
             kind=kind,
             description=entry.description,
-            is_internal=entry.is_internal,
+            is_internal=entry.unit.is_internal(),
             is_enabled=entry.is_enabled,
             parameters=entry.parameters,
         )

@@ -216,14 +216,14 @@ def test_an_aggregate_overrides_the_factor_of_a_policy():
 class TestCatalogue:
     def test_an_entry_describes_its_class(self):
         found = UNITS.find("IsolatedHostsFilter", UnitKind.FILTER)
-        assert found.is_internal
+        assert found.unit.is_internal()
         assert found.description.startswith("Passes ``isolated_hosts`` for")
         assert [(each.name, each.type, each.default) for each in found.parameters] == [
             ("isolated_images", "list", ()),
             ("isolated_hosts", "list", ()),
             ("restrict_isolated_hosts_to_isolated_images", "boolean", True),
         ]
-        assert not UNITS.find("Used", UnitKind.WEIGHT).is_internal
+        assert not UNITS.find("Used", UnitKind.WEIGHT).unit.is_internal()
 
     def test_a_unit_of_several_kinds_has_an_id_for_each(self):
         class All(Filter, Weigher, Balance):

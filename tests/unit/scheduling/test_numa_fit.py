@@ -7,9 +7,8 @@ import pytest
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.topology import numbers
-from scheduler_worker.scheduling.numa.cells import Ratios, pinned
+from scheduler_worker.scheduling.numa.cells import HostCells, Ratios, pinned
 from scheduler_worker.scheduling.numa.fit import MOST_IN_VAIN, Fitted, fit
-from scheduler_worker.scheduling.numa.room import HostCells
 from tests.support.topologies import (
     devices,
     host,

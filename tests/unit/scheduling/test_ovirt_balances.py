@@ -20,8 +20,7 @@ from scheduler_worker.scheduling.ovirt.balances import (
     NoBalance,
     PowerSavingBalance,
 )
-from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load
-from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
+from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load, unprotected_hosts
 from scheduler_worker.scheduling.plugin import Balance
 from tests.support.hosts import NOW_S, claim, host_record, host_table
 from tests.support.units import made

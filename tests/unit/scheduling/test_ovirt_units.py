@@ -21,6 +21,7 @@ from scheduler_worker.scheduling.ovirt import (
     weights,
 )
 from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.scales import RawScale
 from tests.support.hosts import NOW_S, claim, host_record, host_table, request_spec
 from tests.support.units import made
 
@@ -56,7 +57,8 @@ def scores(unit: type[Weigher], hosts: HostTable, spec: RequestSpec, **parameter
     if made_unit.declares_reads():
         one_by_one = np.array([made_unit.weigh_host(host, spec) for host in hosts.states()])
         assert np.array_equal(raw, one_by_one, equal_nan=True)
-    return made_unit.compared(raw, spec).tolist()
+    scale = RawScale(made_unit, spec, 1.0, raw)
+    return (-scale.scores if unit.lower_is_better else scale.scores).tolist()
 
 
 def reserve(hosts: HostTable, host: str, **taken: Any) -> None:

@@ -211,7 +211,7 @@ def test_a_vm_that_was_just_moved_stays():
 
 def test_units_from_files_do_not_come_with_the_worker():
     found = catalogue().find("Keep", UnitKind.FILTER)
-    assert not found.is_internal
+    assert not found.unit.is_internal()
     assert found.description == "Is Keep."
     assert [(each.name, each.regex) for each in found.parameters] == [("most", "[0-9]+")]
 

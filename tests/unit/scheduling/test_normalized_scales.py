@@ -1,12 +1,15 @@
-"""Normalisation of raw scores to 0..1."""
+"""Scores between their bounds, and normalised to 0..1."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.scheduling.normalize import clamp, clamp_one, normalize
+from scheduler_worker.scheduling.scales import NormalizedScale, clamp, clamp_one
+from scheduler_worker.scheduling.weighers.resources import NumInstancesWeigher, RAMWeigher
+from tests.support.hosts import request_spec
 
+SPEC = request_spec()
 sizes = st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=20).map(np.array)
 
 
@@ -36,7 +39,7 @@ def test_clamp_one_equals_clamp(values, low, high):
 
 @given(sizes)
 def test_without_bounds_the_extremes_are_0_and_1_and_the_order_stays(values):
-    normalized = normalize(values)
+    normalized = NormalizedScale(NumInstancesWeigher(), SPEC, 1.0, values).every_product()
     assert normalized.min() == 0
     assert normalized.max() == (1 if len(set(values.tolist())) > 1 else 0)
     assert (np.diff(normalized[np.argsort(values)]) >= 0).all()
@@ -45,5 +48,5 @@ def test_without_bounds_the_extremes_are_0_and_1_and_the_order_stays(values):
 @given(sizes)
 def test_columns_are_not_written_to(values):
     before = values.tolist()
-    normalize(clamp(values, 0), 0)
+    NormalizedScale(RAMWeigher(), SPEC, 1.0, values)
     assert values.tolist() == before
