@@ -44,8 +44,10 @@ class ComputeFilter(Filter):
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """When the next heartbeat expires, or is no longer too far ahead of the clock."""
         heartbeat_s, allowed_s = hosts.heartbeat_s, self.parameters.service_down_time_s
-        changes_s = np.concatenate((heartbeat_s + allowed_s, heartbeat_s - allowed_s))
-        return float(changes_s.min(initial=np.inf, where=changes_s >= hosts.now_s))
+        return min(
+            float(ends_s[ends_s >= hosts.now_s].min(initial=np.inf))
+            for ends_s in (heartbeat_s + allowed_s, heartbeat_s - allowed_s)
+        )
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if why := out_of_service(host_state.record):
