@@ -131,8 +131,9 @@ class Presentation:
     def members(
         self, stored: StoredPolicy, kind: UnitKind, *, inline: bool = False
     ) -> Sequence[types.Filter | types.Weight | types.Balance]:
-        """The filters of a policy, in the order in which they are evaluated; or its weights, or its
-        balance; with their units, or links to these.
+        """The filters of a policy in the order of their evaluation, its weights, or its balance.
+
+        Their units come as links, or ``inline`` with all their fields.
         """
         document = stored.document
         if kind is UnitKind.FILTER:

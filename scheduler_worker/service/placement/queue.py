@@ -282,7 +282,7 @@ class ClusterQueue:
         return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
-        """Declare that these requests are decided here; fail those that are decided elsewhere."""
+        """Declare that requests are decided here; fail each that another cluster has declared."""
         declaring: list[tuple[QueuedRequest, Intent]] = []
         for queued in batch:
             attempt, request = queued.attempt, queued.attempt.request
