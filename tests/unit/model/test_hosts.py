@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.model.columns import COLUMNS
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
 
@@ -30,32 +28,6 @@ def claim(instance: str, host: int, *, vcpus: int = 1, memory_mb: int = 100, dis
     taken = Resources(vcpus=vcpus, memory_mb=memory_mb, disk_mb=disk_mb)
     return Claim(instance_uuid=instance, host_uuid=f"u{host}", host=f"h{host}",
                  nodename=f"h{host}", resources=taken, host_version=1)  # fmt: skip
-
-
-def figures(hosts: HostTable) -> dict[str, dict[str, float]]:
-    return {
-        host.uuid: {column.name: getattr(host, column.name) for column in COLUMNS}
-        for host in hosts.states()
-    }
-
-
-def test_a_claim_is_consumed_and_given_back():
-    hosts = table()
-    before = figures(hosts)
-    hosts.consume(claim("i", 1))
-    state = hosts.state(1)
-    assert (state.free_ram_mb, state.free_disk_mb) == (900, 10 * 1024 - 7)
-    assert (state.vcpus_used, state.num_instances, state.num_io_ops) == (1, 1, 1)
-    assert "i" in state.instances
-    hosts.give_back("i@u1")
-    assert figures(hosts) == before
-
-
-def test_a_claim_replaces_the_one_with_the_same_id():
-    hosts = table()
-    hosts.consume(claim("i", 1))
-    hosts.consume(claim("i", 1, vcpus=3))
-    assert hosts.state(1).vcpus_used == 3
 
 
 def test_a_report_keeps_live_reservations_consumed():
@@ -90,22 +62,6 @@ def test_a_host_with_two_nodes():
     assert [each.uuid for each in hosts.find("h1", "n2")] == ["b"]
     hosts.set_instances("h1", {"i": {"uuid": "i"}})
     assert hosts.count_instances(["i", "i", "x"]).tolist() == [1, 1]
-
-
-def test_derived_columns_follow_facts_and_aggregates():
-    hosts, calls = table(3), []
-
-    def zone(host):
-        calls.append(host.uuid)
-        return host.record.hypervisor_type == "QEMU" or bool(host.aggregates)
-
-    assert hosts.derived("zone", zone, "?").tolist() == [False, False, False]
-    hosts.put(record(1, hypervisor_type="QEMU"), 7)
-    hosts.set_aggregates(by_host([Aggregate(id=1, hosts=("h2",))]))
-    assert hosts.derived("zone", zone, "?").tolist() == [False, True, True]
-    assert sorted(calls[3:]) == ["u1", "u2"], "only what changed is computed again"
-    hosts.remove("u0")
-    assert sorted(hosts.derived("zone", zone, "?").tolist()) == [True, True]
 
 
 def test_derived_columns_survive_an_overflow_of_the_change_log():

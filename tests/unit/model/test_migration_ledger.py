@@ -33,18 +33,6 @@ def failed(why: str) -> Progress:
     return Progress(state="failed", why=why)
 
 
-def test_a_migration_is_asked_for_begins_and_ends():
-    ledger = asked()
-    found = ledger.find("m-v")
-    assert (found.vm, found.source, found.candidates) == ("v", "a", ("b", "a"))
-    begun = ledger.advance("m-v", began("b"), 5.0, LIMITS)
-    assert begun.under_way["v"].destination == "b"
-    assert begun.moves == {"v": BegunMigration("a", "b", 5.0)}
-    ended = begun.advance("m-v", done(None), 50.0, LIMITS)
-    assert not ended.under_way
-    assert ended.moves == {"v": BegunMigration("a", "b", 50.0)}, "it rests from its end on"
-
-
 def test_a_vm_under_way_is_not_moved_again():
     assert asked().why_not(proposed(), 1.0, LIMITS) == "the VM is being moved"
     begun = asked().advance("m-v", began("b"), 1.0, LIMITS)
@@ -76,13 +64,6 @@ def test_each_failure_doubles_the_wait_up_to_a_bound():
 
 def test_the_wait_stays_finite_after_any_number_of_failures():
     assert LIMITS.wait_s(10**9) == 200
-
-
-def test_success_ends_the_setbacks():
-    set_back = asked().advance("m-v", failed("no host"), 0.0, LIMITS)
-    again = asked(ledger=set_back, now_s=60).advance("m-v", began("b"), 61, LIMITS)
-    assert again.setbacks["v"].failures == 1, "only the end is success"
-    assert again.advance("m-v", done("b"), 70, LIMITS).setbacks == {}
 
 
 def test_a_vm_that_failed_to_move_does_not_rest():

@@ -26,14 +26,6 @@ def test_exclusive_cpus_take_no_part_in_the_shared_load():
     assert (host.shared_cpus, host.shared_load_percent, host.load_percent) == (2, 60.0, 30)
 
 
-def test_without_use_by_cpu_the_hosts_own_counts_for_each_core():
-    host = VirtHost(cores=2, threads=4, cpu_percent=25.0, spm=True)
-    assert host.shared_load_percent == 60.0
-    assert host.load_percent == 30
-    threads = msgspec.structs.replace(host, count_threads_as_cores=True)
-    assert threads.shared_load_percent == 110.0
-
-
 def test_what_a_record_has_is_stored_and_read_and_what_it_lacks_is_left_out():
     plain = msgspec.json.decode(msgspec.json.encode(host_record()))
     assert not {"virt", "over_commit_since_s", "power"} & plain.keys()

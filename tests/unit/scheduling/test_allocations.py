@@ -91,16 +91,6 @@ def allocations(decision: Decision) -> list[Allocation | None]:
     return [each.allocation for some in decision.selections for each in some]
 
 
-def test_every_selection_has_its_hosts_allocation():
-    hosts = host_table([host_record(host=name) for name in "ab"])
-    [chosen, alternate] = allocations(decide(hosts, alternates=1))
-    assert {*chosen.allocations, *alternate.allocations} == {"uuid-a", "uuid-b"}
-    for each in (chosen, alternate):
-        [(provider, taken)] = each.allocations.items()
-        assert taken == {"resources": PLAIN}
-        assert each.mappings == {"": [provider]}
-
-
 def test_without_claims_there_is_none():
     hosts = host_table([host_record()])
     assert allocations(decide(hosts, pipeline=pipeline_of([], [], Options()))) == [None]
@@ -110,14 +100,6 @@ def test_a_rebuild_check_has_none():
     hosts = host_table([host_record()])
     hints = {"_nova_check_type": ["rebuild"]}
     assert allocations(decide(hosts, scheduler_hints=hints)) == [None]
-
-
-def test_requests_of_one_class_have_allocations_of_their_own():
-    """The pipeline has no unit that looks at memory, so both requests share an evaluation."""
-    hosts = host_table([host_record()])
-    for memory_mb in (100, 200):
-        [found] = allocations(decide(hosts, f"of {memory_mb}", memory_mb=memory_mb))
-        assert found.allocations["uuid-h"]["resources"]["MEMORY_MB"] == memory_mb
 
 
 def test_a_group_is_mapped_to_the_provider_that_serves_it():
@@ -140,28 +122,6 @@ def test_each_instance_of_a_request_takes_another_provider_and_a_repeated_one_th
     assert sorted(providers) == [["gpu0", "uuid-h"], ["gpu1", "uuid-h"]]
     again = decided(CLAIMING, hosts, request_spec(**asked), "two", reserved={"two": 0})
     assert allocations(again) == [found[1]]
-
-
-def test_groups_that_share_a_provider_are_added_up():
-    extra: dict[str, str] = {f"resources{n}:CUSTOM_X": "2" for n in (1, 2)} | {
-        "group_policy": "none"
-    }
-    root = {"uuid": "uuid-h", "inventories": {"CUSTOM_X": {"total": 9}}}
-    hosts = host_table([host_record(resource_providers=[root])])
-    [found] = allocations(decide(hosts, extra_specs=extra))
-    assert found.allocations == {"uuid-h": {"resources": PLAIN | {"CUSTOM_X": 4}}}
-    assert found.mappings == {"": ["uuid-h"], "1": ["uuid-h"], "2": ["uuid-h"]}
-
-
-def test_a_flavor_without_amounts_of_its_own_maps_nothing():
-    extra = {"resources:CUSTOM_BARE": "1"} | dict.fromkeys(
-        ("resources:VCPU", "resources:MEMORY_MB"), "0"
-    )
-    root = {"uuid": "uuid-h", "inventories": {"CUSTOM_BARE": {"total": 1}}}
-    hosts = host_table([host_record(resource_providers=[root])])
-    [found] = allocations(decide(hosts, vcpus=0, memory_mb=0, extra_specs=extra))
-    assert found.allocations == {"uuid-h": {"resources": {"CUSTOM_BARE": 1}}}
-    assert found.mappings == {"": ["uuid-h"]}
 
 
 def test_devices_in_placement():

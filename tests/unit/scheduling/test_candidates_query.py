@@ -11,7 +11,6 @@ from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
     ProviderSummary,
-    ProviderUse,
 )
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.prefilters.candidates_query import (
@@ -168,19 +167,6 @@ def test_thread_policies_are_asked_of_hosts_with_pinned_cpus(policy, trait):
     assert unpinned == PLAIN
 
 
-def test_mixed_cpus_are_not_asked_for_as_shared_ones():
-    extra_specs = {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0"}
-    [found] = asked(extra_specs=extra_specs)
-    assert ("resources", "DISK_GB:20,MEMORY_MB:1024,PCPU:1,VCPU:1") in found
-
-
-def test_a_group_takes_what_the_flavor_would():
-    extra_specs = {"resources1:VCPU": "3", "resources2:DISK_GB": "0"}
-    [found] = asked(extra_specs=extra_specs)
-    assert ("resources", "MEMORY_MB:1024") in found
-    assert ("resources1", "VCPU:3") in found
-
-
 def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
     extra_specs = {
         **{f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
@@ -193,12 +179,6 @@ def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
         ("root_required", "CUSTOM_A,!COMPUTE_STATUS_DISABLED"),
         ("limit", "1000"),
     }
-
-
-def test_a_name_that_placement_does_not_accept_is_refused():
-    group = {"requester_id": "a b", "resources": {"VGPU": 1}}
-    with pytest.raises(RequestError, match="requester_id: needs 1 to 64 letters"):
-        asked(requested_resources=[group])
 
 
 @pytest.mark.parametrize("other", ["port", "1"])
@@ -249,22 +229,6 @@ def test_a_candidate_belongs_to_the_root_of_what_does_not_share():
     assert found.keys() == {"h", "pool2"}  # a compute node that shares, for itself
     [candidate] = found["h"]
     assert {use.provider: use.resources for use in candidate.uses} == held
-
-
-def test_each_group_takes_what_it_asked_of_the_provider_that_serves_it():
-    spec = {"extra_specs": {"resources:DISK_GB": "10", "resources1:DISK_GB": "5"}}
-    asked = AllocationRequest(
-        {"h": OF_FLAVOR, "pool": {"DISK_GB": 15}}, {"": ("h", "pool"), "1": ("pool",)}
-    )
-    [candidate] = by_root(needs(**spec), answer(asked))["h"]
-    assert sorted(candidate.uses, key=str) == sorted(
-        (
-            ProviderUse(provider="h", resources=OF_FLAVOR),
-            ProviderUse(provider="pool", resources={"DISK_GB": 10}),
-            ProviderUse(provider="pool", resources={"DISK_GB": 5}, group="1"),
-        ),
-        key=str,
-    )
 
 
 def test_amounts_that_placement_added_up_too_often_do_not_count():

@@ -145,11 +145,3 @@ def test_when_there_are_too_many_steps_the_count_is_an_upper_bound_and_says_so()
     assert (found.instances, found.is_exact) == (4 + 4 + 4, False)  # two of `odd` were not tried
     full = measured(hosts, NumInstancesFilter, CoreFilter, Even, steps=Steps(0))
     assert (full.instances, full.is_exact) == (12, False)
-
-
-def test_measuring_changes_no_host():
-    hosts = host_table([host_record(host="odd")])
-    before = {name: values[:1].tolist() for name, values in hosts.columns.items()}
-    measured(hosts, CoreFilter, Even)
-    assert {name: values[:1].tolist() for name, values in hosts.columns.items()} == before
-    assert hosts.num_reservations == 0

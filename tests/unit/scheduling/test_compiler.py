@@ -99,30 +99,6 @@ def test_a_text_becomes_the_parameters_type():
     assert pipeline.filters[0].parameters.restrict_isolated_hosts_to_isolated_images is False
 
 
-def test_a_unit_may_be_used_twice_under_two_names():
-    uses = (
-        WeightUse(unit="RAMWeigher", factor=2.0),
-        WeightUse(unit="RAMWeigher", name="again", factor=-1.0),
-    )
-    pipeline = compiled(weights=uses)
-    hosts = host_table([host_record(host="a"), host_record(host="b", memory_mb=4096)])
-    diagnosis = explained(pipeline, hosts, request_spec())
-    assert [(part.name, part.product) for part in diagnosis.verdicts[0].weights] == [
-        ("RAMWeigher", 2.0),
-        ("again", -1.0),
-    ]
-
-
-def test_a_cost_is_negated():
-    pipeline = compiled(weights=(WeightUse(unit="Used", factor=3.0),))
-    hosts = host_table([host_record(host="full", vcpus_used=4), host_record(host="empty")])
-    diagnosis = explained(pipeline, hosts, request_spec())
-    [best, worst] = diagnosis.verdicts
-    assert (best.host, best.weight, worst.weight) == ("empty", 3.0, 0.0)
-    assert best.weights[0].raw == 0.0
-    assert worst.weights[0].raw == -4.0
-
-
 @pytest.mark.parametrize(
     ("selector", "totals"),
     [

@@ -63,13 +63,6 @@ def test_a_reservation_needs_it_as_its_vm_will(world):
     assert needed(world) == "new"
 
 
-def test_an_instance_that_nova_reports_needs_it(world):
-    world.report({"host": "a", "instances": [{"uuid": "nova", "memory_mb": 50_000, "vcpus": 1}]})
-    assert needed(world) == "nova"
-    world.report({"host": "a", "instances": [{"uuid": "unknown size"}]})
-    assert needed(world) is None
-
-
 def test_a_vm_that_cannot_move_needs_it_only_if_it_is_started_again_elsewhere(world):
     world.report(vms(migratable=False))
     assert needed(world) is None
@@ -84,10 +77,3 @@ def test_a_host_that_sleeps_is_needed_as_if_it_were_up(world, state):
     assert needed(world) == "vm"
     world.report(host("b", memory_mb=8192))
     assert needed(world) is None, "it would not fit there either"
-
-
-def test_other_hosts_that_sleep_do_not_count(world):
-    world.report(host("c", memory_mb=60_000))
-    world.report(vms())
-    world.report({"host": "c", "power": {"state": "maintenance"}})
-    assert needed(world) == "vm"

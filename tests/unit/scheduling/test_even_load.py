@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from scheduler_worker.model.cluster_load import (
     BalanceMemory,
     BalancePlan,
@@ -50,16 +48,6 @@ def test_the_smallest_vm_that_suffices_comes_first_and_small_ones_not_at_all():
     assert found.migrations[0].reason == (
         "busy has a load of 90 %, 75 % and more is too much; the VM brings 100 % of a CPU"
     )
-
-
-@pytest.mark.parametrize(
-    ("minutes", "smallest"),
-    [(1, None), (2, "e"), (10, "e"), (11, "b"), (29, "b"), (31, "a")],
-)
-def test_the_longer_a_load_lasts_the_smaller_a_vm_is_worth_a_move(minutes, smallest):
-    lasting = host("busy", 90, NOW_S - 60 * minutes, vms=BUSY.vms)
-    found = proposed(plan(lasting, IDLE))
-    assert (found[-1] if found else None) == smallest
 
 
 def test_any_move_helps_a_host_that_is_full():

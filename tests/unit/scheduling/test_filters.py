@@ -83,23 +83,6 @@ class TestCompute:
 
 class TestCapacity:
     @pytest.mark.parametrize(
-        ("facts", "vcpus", "fits"),
-        [
-            ({}, 4, True),
-            ({"vcpus_used": 1}, 4, False),
-            ({"vcpus_used": 60, "cpu_allocation_ratio": 16.0}, 4, True),
-            ({"vcpus_used": 61, "cpu_allocation_ratio": 16.0}, 4, False),
-            ({"cpu_allocation_ratio": 16.0}, 5, False),
-            ({"reserved_host_cpus": 1}, 4, False),
-            ({"reserved_host_cpus": 1, "cpu_allocation_ratio": 2.0, "vcpus_used": 2}, 4, True),
-            ({"vcpus": 0}, 4, True),
-        ],
-        ids=str,
-    )
-    def test_cores(self, facts, vcpus, fits):
-        assert passes(CoreFilter(), request_spec(vcpus=vcpus), **facts) is fits
-
-    @pytest.mark.parametrize(
         ("unit", "amount", "facts"),
         [
             (CoreFilter(), "VCPU", {"vcpus": 4}),
@@ -367,12 +350,6 @@ class TestServerGroups:
         group = self.group("anti-affinity")
         unit = ServerGroupAntiAffinityFilter()
         assert self.passing(unit, instance_group=group, instance_uuid="i1") == "ac"
-
-    def test_members_with_a_reservation_count(self):
-        hosts = host_table([host_record(host=name) for name in "abc"])
-        hosts.consume(claim("i1", "b"))
-        unit, group = ServerGroupAntiAffinityFilter(), self.group("anti-affinity")
-        assert self.passing(unit, hosts, instance_group=group) == "ac"
 
     def test_affinity_passes_the_hosts_of_the_group(self):
         unit, group = ServerGroupAffinityFilter(), self.group

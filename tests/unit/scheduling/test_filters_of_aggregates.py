@@ -2,7 +2,6 @@
 
 import pytest
 
-from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.scheduling.filters.aggregates import (
     AggregateImagePropertiesIsolation,
     AggregateInstanceExtraSpecsFilter,
@@ -12,7 +11,6 @@ from scheduler_worker.scheduling.filters.aggregates import (
 from scheduler_worker.scheduling.filters.capacity import (
     AggregateCoreFilter,
     AggregateDiskFilter,
-    AggregateNumInstancesFilter,
     AggregateRamFilter,
     IoOpsFilter,
     NumInstancesFilter,
@@ -67,16 +65,6 @@ class TestImageProperties:
     def test_without_an_image_every_host_passes(self):
         assert not self.unit.applies(request_spec())
         assert verdict(self.unit, request_spec(), {"os_distro": "linux"}) is None
-
-    @pytest.mark.parametrize(("namespace", "passes"), [("os", False), ("hw", True), (None, False)])
-    def test_a_namespace_narrows_the_keys(self, namespace, passes):
-        unit = made(
-            AggregateImagePropertiesIsolation,
-            aggregate_image_properties_isolation_namespace=namespace,
-            aggregate_image_properties_isolation_separator="_",
-        )
-        spec = request_spec(image_properties={"os_distro": "bsd"})
-        assert (verdict(unit, spec, {"os_distro": "linux"}) is None) is passes
 
 
 class TestExtraSpecs:
@@ -159,24 +147,6 @@ class TestCounts:
         metadata = {"max_io_ops_per_host": "99", "max_instances_per_host": "99"}
         assert verdict(made(unit, self.options), request_spec(), metadata, stats=stats) == why
 
-    @pytest.mark.parametrize(
-        ("values", "most"),
-        [
-            ([], 3),
-            (["5"], 5),
-            (["5", "4"], 4),
-            ([" 5 "], 5),
-            (["5", "4.5"], 3),
-            (["-1"], -1),
-            (["9" * 400], 3),
-        ],
-    )
-    def test_the_smallest_value_of_the_aggregates_applies(self, values, most):
-        metadata = [{"max_instances_per_host": each} for each in values]
-        unit, stats = made(AggregateNumInstancesFilter, self.options), {"num_instances": "9"}
-        expected = f"has 9 instances, {most} are allowed"
-        assert verdict(unit, request_spec(), *metadata, stats=stats) == expected
-
 
 @pytest.mark.parametrize(
     ("unit", "key", "flavor"),
@@ -193,17 +163,3 @@ def test_the_smallest_ratio_of_the_aggregates_applies(unit, key, flavor):
     assert verdict(unit(), spec, {key: "1.5"}, **used) is None
     assert verdict(unit(), spec, {key: "1.5"}, {key: "1.4"}, **used)
     assert verdict(unit(), spec, {key: "16"}, {key: "x"}, **used), "the host's own ratio"
-
-
-def test_the_groups_follow_the_aggregates():
-    hosts = host_table([host_record(host=name) for name in ("h1", "h2", "h3")])
-    unit, spec = AggregateTypeAffinityFilter(), request_spec(flavor={"name": "a"})
-    assert unit.passes(hosts, spec).tolist() == [True, True, True]
-    hosts.set_aggregates(by_host([aggregate("h1", "h2", instance_type="b")]))
-    assert unit.passes(hosts, spec).tolist() == [False, False, True]
-    hosts.remove("uuid-h1")
-    assert unit.passes(hosts, spec).tolist() == [True, False]
-    for number in range(200):
-        hosts.set_aggregates(by_host([aggregate("h2", instance_type="ab"[number % 2])]))
-        assert unit.passes(hosts, spec).tolist() == [True, number % 2 == 0]
-    assert len(hosts.by_aggregates().members) < 200, "groups without hosts are forgotten"

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Claim, Reservation, Resources
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
@@ -107,15 +106,6 @@ def test_the_reason_names_the_figures(host, asked, why):
 # Pinned CPUs
 
 
-def test_pinned_cpus_come_from_their_own_inventory():
-    both = {"VCPU": {"total": 1}, "PCPU": {"total": 1}}
-    assert passes(fed(inventories=both), vcpus=2, numa_topology=PINNED)
-    isolating = PINNED | {"emulator_threads_policy": "isolate"}
-    assert not passes(fed(inventories=both), vcpus=2, numa_topology=isolating)
-    assert passes(fed(inventories=both | {"PCPU": {"total": 2}}), numa_topology=isolating, vcpus=2)
-    assert not passes(fed(inventories={"VCPU": None, "PCPU": {"total": 8}}), vcpus=1)
-
-
 def test_a_host_without_an_inventory_of_them_gives_others():
     records = [fed("a", usages={"VCPU": 14}), fed("b", usages={"VCPU": 15})]
     records.append(fed("c", inventories={"PCPU": {"total": 2}, "VCPU": {"total": 1}}))
@@ -176,17 +166,6 @@ def test_a_named_group_shares_the_inventories_with_the_flavor():
     assert [unit.host_passes(host, spec) for host in hosts.states()] == [True, False]
 
 
-def test_resources_pcpu_is_taken_from_the_inventory():
-    extra = {"resources:VCPU": "0", "resources:PCPU": "2"}
-    hosts = host_table([fed(inventories={"PCPU": {"total": 3}})])
-    spec = request_spec(extra_specs=extra, flavor={"vcpus": 0})
-    pipeline = pipeline_of()
-    decided(pipeline, hosts, spec, "i1")
-    assert hosts.unused_pcpu.tolist() == [1]
-    with pytest.raises(NoValidHost):
-        decided(pipeline, hosts, spec, "i2")
-
-
 # Reservations
 
 
@@ -207,26 +186,6 @@ def stored(claim: Claim, created_at_s: float = NOW_S, **fields: Any) -> Reservat
     names = ("instance_uuid", "host_uuid", "host", "nodename", "resources")
     plain = {name: getattr(claim, name) for name in names} | fields
     return Reservation(created_at_s=created_at_s, expires_at_s=2 * NOW_S, token=1, **plain)
-
-
-def test_a_decision_takes_from_the_inventories_and_gives_back_exactly():
-    hosts = host_table([fed()])
-    claim = decide(hosts, "i1", vcpus=4, memory_mb=1000, flavor={"root_gb": 5, "swap": 1})
-    assert claim.resources.providers == (
-        ProviderUse(provider="uuid-h", resources={"DISK_GB": 6, "MEMORY_MB": 1000, "VCPU": 4}),
-    )
-    assert unused(hosts) == ([12], [2584], [14])
-    hosts.put(fed(), 2)  # a report without use keeps the reservation
-    assert unused(hosts) == ([12], [2584], [14])
-    hosts.give_back(claim.id)
-    assert unused(hosts) == ([16], [3584], [20])
-
-
-def test_forced_hosts_are_held_to_their_inventories():
-    hosts = host_table([fed()])
-    assert decide(hosts, "i1", memory_mb=3584, force_hosts=["h"])
-    with pytest.raises(NoValidHost):
-        decide(hosts, "i2", force_hosts=["h"])
 
 
 def test_a_rebuild_is_not():
@@ -265,37 +224,6 @@ def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
 def listing(*consumers: str, read_at_s: float, vcpus: int) -> HostRecord:
     usages = {"VCPU": vcpus, "MEMORY_MB": 1024}
     return fed(usages=usages, consumers=consumers, read_at_s=read_at_s)
-
-
-def test_a_reservation_in_the_usages_is_not_counted_again():
-    hosts = host_table([fed()])
-    hosts.consume(stored(decide(hosts, "i1", vcpus=4)))
-    hosts.put(listing("i1", "other", read_at_s=NOW_S + 1, vcpus=5), 2)
-    assert unused(hosts) == ([11], [2560], [20])
-    assert hosts.vcpus_used.tolist() == [99 + 4]  # its report of vCPUs may be older
-    hosts.give_back("i1@uuid-h")
-    assert unused(hosts) == ([11], [2560], [20])
-    assert hosts.vcpus_used.tolist() == [99]
-
-
-@pytest.mark.parametrize(
-    "usages", [listing("other", read_at_s=NOW_S + 1, vcpus=5), fed(usages={"VCPU": 5})]
-)
-def test_a_reservation_that_is_not_known_to_be_in_the_usages_counts(usages):
-    hosts = host_table([fed()])
-    hosts.consume(stored(decide(hosts, "i1", vcpus=4)))
-    hosts.put(usages, 2)
-    assert hosts.unused_vcpu.tolist() == [7]
-
-
-def test_usages_that_were_read_before_may_show_the_instance_as_it_was():
-    hosts = host_table([listing("i1", read_at_s=NOW_S, vcpus=2)])
-    claim = decide(hosts, "i1", vcpus=4)  # resized on its own host
-    assert hosts.unused_vcpu.tolist() == [10]
-    hosts.consume(stored(claim, created_at_s=NOW_S + 1))
-    assert hosts.unused_vcpu.tolist() == [10]
-    hosts.put(listing("i1", read_at_s=NOW_S + 2, vcpus=4), 2)
-    assert hosts.unused_vcpu.tolist() == [12]
 
 
 def test_a_claim_is_replaced_exactly_even_if_usages_were_read_in_between():

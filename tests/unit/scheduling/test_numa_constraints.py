@@ -361,14 +361,6 @@ def test_a_property_of_each_node_has_to_be_a_list(name, value):
     )
 
 
-@pytest.mark.parametrize("value", [[None], [{}], [[[0]]], [["0", None]], [True]])
-@pytest.mark.parametrize("name", ["numa_cpus", "numa_mem"])
-def test_an_entry_of_a_node_that_makes_no_sense_is_refused(name, value):
-    image = {"numa_nodes": 1, "numa_cpus": [[0, 1, 2, 3]], "numa_mem": [2048]}
-    with pytest.raises(RequestError, match=f"hw_{name}"):
-        topology(image | {name: value})
-
-
 # Policies that amounts and traits stand for
 
 
@@ -399,25 +391,6 @@ def test_requested_pinned_cpus_are_a_dedicated_cell(extra_specs, pins):
 
 TRAIT = "trait:HW_CPU_HYPERTHREADING"
 DEDICATED = {"hw:cpu_policy": "dedicated"}
-
-
-@pytest.mark.parametrize(
-    ("extra_specs", "image", "policy"),
-    [
-        (DEDICATED | {TRAIT: "required"}, {}, "require"),
-        ({"resources:PCPU": "2", TRAIT: "forbidden"}, {}, "isolate"),
-        (DEDICATED | {"trait1:HW_CPU_HYPERTHREADING": "required"}, {}, "require"),
-        (DEDICATED, {"traits_required": ["HW_CPU_HYPERTHREADING"]}, "require"),
-        (
-            DEDICATED | {TRAIT: "forbidden"},
-            {"traits_required": ["HW_CPU_HYPERTHREADING"]},
-            "isolate",
-        ),
-        (DEDICATED | {TRAIT: "preferred"}, {"traits_required": "none"}, None),
-    ],
-)
-def test_the_trait_of_several_threads_is_a_thread_policy(extra_specs, image, policy):
-    assert of_flavor(extra_specs, image).cells[0].cpu_thread_policy == policy
 
 
 @pytest.mark.parametrize(

@@ -75,15 +75,6 @@ def test_one_instance_never_exceeds_the_cell_whatever_the_ratios():
     assert "needs 9216 MiB" in fitted(host(host_cell()), much, ram=16.0)
 
 
-def test_mixed_cells_take_pinned_and_shared_cpus():
-    found = fitted(
-        host(host_cell(cpuset=[0, 1], pcpuset=[2, 3])), wanted(instance_cell(pinned=2, shared=2))
-    )
-    assert (found.cells[0].pinned, found.cells[0].cpus) == ((2, 3), 2)
-    full = host(host_cell(cpuset=[0, 1], pcpuset=[2, 3], cpu_usage=1))
-    assert "2 CPUs, 1 are used of 2" in fitted(full, wanted(instance_cell(pinned=2, shared=2)))
-
-
 def test_emulator_threads_are_on_the_first_cell():
     found = fitted(
         two_cells(),
@@ -142,32 +133,12 @@ def test_siblings_are_required_even_of_no_vcpu():
 # Pages
 
 
-@pytest.mark.parametrize(
-    ("asks", "gets"),
-    [(SMALL, 4), (LARGE, 1048576), (ANY, 1048576), (2048, 2048), (None, 4), (0, 4)],
-)
-def test_pages_have_the_requested_size(asks, gets):
-    one = host(host_cell(mempages=pages((2048, 4096), (4, 2**21), (1048576, 8))))
-    found = fitted(one, wanted(instance_cell(pinned=1, pagesize=asks)))
-    assert found.cells[0].page_kb == gets
-
-
 def test_large_pages_are_not_the_smallest():
     one = host(host_cell(mempages=pages((4, 2**21))))
     assert "larger than the smallest" in fitted(
         one, wanted(instance_cell(shared=1, pagesize=LARGE))
     )
     assert cells_of(fitted(one, wanted(instance_cell(shared=1, pagesize=ANY)))) == [0]
-
-
-def test_memory_is_whole_pages():
-    one = host(host_cell(mempages=pages((2048, 4096), (1048576, 8))))
-    odd = wanted(instance_cell(shared=1, memory=1536, pagesize=LARGE))
-    assert "pages larger" in fitted(one, odd)
-    assert (
-        fitted(one, wanted(instance_cell(shared=1, memory=1536, pagesize=ANY))).cells[0].page_kb
-        == 2048
-    )
 
 
 def test_reserved_pages_are_not_free():
@@ -219,17 +190,6 @@ def test_pinned_cpus_go_where_more_are_free():
     where, what = two_cells(pinned_cpus=[4]), wanted(instance_cell(pinned=1))
     assert cells_of(fitted(where, what)) == [0]
     assert cells_of(fitted(where, what, packs=True)) == [1]
-
-
-def test_cells_with_devices_are_for_requests_with_devices():
-    pci = [pool(numa_node=1)]
-    for packs in (False, True):
-        plain, asking = (
-            wanted(instance_cell(pinned=1)),
-            wanted(instance_cell(pinned=1), devices=(devices(numa_policy="preferred"),)),
-        )
-        assert cells_of(fitted(two_cells(), plain, pci=pci, packs=packs)) == [0]
-        assert cells_of(fitted(two_cells(), asking, pci=pci, packs=packs)) == [1]
 
 
 # What is near
@@ -304,16 +264,6 @@ def test_devices_on_too_many_cells_are_found_at_once():
     what = wanted(*TWENTY, devices=(devices(11, numa_policy="required"),) * 2)
     pci = [pool(1, numa_node=number) for number in range(40)]
     assert fitted(many_cells(), what, pci=pci) == "has too few PCI devices near the NUMA cells"
-
-
-def test_devices_and_networks_on_cells_that_cannot_be_chosen_are_found_at_once():
-    full = host_cell(40, pinned_cpus=[160, 161, 162, 163], network_metadata={"physnets": ["a"]})
-    where = host(*(host_cell(number, memory=8192 + number) for number in range(40)), full)
-    network = NetworkMetadata(physnets=("a",))
-    assert "PCI devices" in fitted(
-        where, wanted(*TWENTY, devices=(REQUIRED,)), pci=[pool(numa_node=40)]
-    )
-    assert "networks" in fitted(where, wanted(*TWENTY, network=network))
 
 
 def test_the_one_cell_with_the_device_and_the_one_with_the_network_are_chosen_last():

@@ -105,18 +105,6 @@ def test_equal_hosts_are_fitted_once(monkeypatch):
     assert len(asked_about) == 2
 
 
-def test_devices_have_to_be_near():
-    pool = VF | {"numa_node": 1, "count": 1}
-    full = cells(host_cell(0), host_cell(1, pinned_cpus=[4, 5, 6]))
-    table = hosts(
-        a={"numa_topology": full, "pci_device_pools": [pool]},
-        b={"numa_topology": cells(host_cell(0), host_cell(1)), "pci_device_pools": [pool]},
-    )
-    assert verdicts(NUMA, table, pinning(pci_requests=devices())) == [False, True]
-    far = pinning(pci_requests=devices(numa_policy="preferred"))
-    assert verdicts(NUMA, table, far) == [True, True]
-
-
 def test_limits_are_the_ratios_and_the_networks():
     table = hosts(a={"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.5})
     ratios = {"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.5}

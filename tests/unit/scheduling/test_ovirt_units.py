@@ -8,7 +8,6 @@ import pytest
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VirtUse
-from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
     demand,
@@ -319,15 +318,6 @@ def test_a_device_of_a_pending_vm_is_taken(unit, facts, asked):
     assert kept(unit, hosts, spec) == ["a"]
 
 
-@of_filters_of_devices
-def test_an_answer_of_before_a_pending_vm_does_not_hold_for_the_next(unit, facts, asked):
-    hosts, spec = hosts_of(a=facts), vm(**asked)
-    results = FilterResults(hosts, spec, [made(unit)])
-    reserve(hosts, "a", virt=demand.virt_use_of(spec))
-    [host] = hosts.states()
-    assert not results.update_host(host, spec, facts=False)
-
-
 def test_a_pinned_vm_runs_on_its_dedicated_hosts():
     hosts = hosts_of(a={}, b={}, c={})
     unit = host_facts.PinToHostFilter
@@ -388,24 +378,6 @@ class TestAffinity:
         spec = request_spec(instance_uuid="new", instance_group=group)
         assert kept(affinity.VmAffinityFilter, hosts, spec) == ["a", "b"]
         assert scores(affinity.VmAffinityWeight, hosts, spec) == [2, 1]
-
-    def test_pending_members_count(self):
-        hosts = hosts_of(a={}, b={})
-        group = {"vms_rule": "negative", "vms_enforcing": True, "vms": ["other"]}
-        assert kept(affinity.VmAffinityFilter, hosts, vm(affinity_groups=[group])) == ["a", "b"]
-        reserve(hosts, "a")
-        assert kept(affinity.VmAffinityFilter, hosts, vm(affinity_groups=[group])) == ["b"]
-
-    def test_hosts_are_in_every_positive_set_and_in_no_negative_one(self):
-        hosts = hosts_of(a={}, b={}, c={})
-        groups = [
-            {"hosts_rule": "positive", "hosts_enforcing": True, "hosts": ["a", "b"]},
-            {"hosts_rule": "negative", "hosts_enforcing": True, "hosts": ["b"]},
-            {"hosts_rule": "negative", "hosts": ["a"]},
-        ]
-        spec = vm(affinity_groups=groups)
-        assert kept(affinity.VmToHostsFilter, hosts, spec) == ["a"]
-        assert scores(affinity.VmToHostsWeight, hosts, spec) == [3, 1, 1]
 
 
 class TestNuma:

@@ -9,9 +9,7 @@ import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.decisions import Allocation
 from scheduler_worker.scheduling.destination import LABEL as DESTINATION
-from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import RamFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
@@ -157,14 +155,6 @@ def test_a_weigher_that_raises_raises_again():
     assert decided(pipeline, hosts, request_spec()).selections
 
 
-def test_a_host_that_is_rejected_for_this_request_is_not_weighed():
-    pipeline = pipeline_of(
-        [ServerGroupAntiAffinityFilter()], [made(MetricsWeigher, REQUIRED)], REQUIRED
-    )
-    apart = request_spec(instance_group={"policy": "anti-affinity", "members": ["x"]})
-    assert names(decided(pipeline, three_hosts(), apart)) == [["a"]]
-
-
 class Odd(Weigher):
     """NaN for ``h0``; of the others, the fuller the better."""
 
@@ -242,20 +232,6 @@ def test_a_filter_is_asked_once_about_a_host_and_again_when_the_host_has_changed
     assert kind.shown == [*["h0", "h1", "h2"] * 3, "h1"]
 
 
-def test_a_filter_is_asked_again_when_the_request_grows():
-    Limiting.shown = []
-    group = {"uuid": "g", "policy": "anti-affinity", "members": ["a", "b"], "hosts": []}
-    spec = request_spec(memory_mb=100, instance_group=group)
-    decide(table(9000, 8000), spec, "a", "b", filters=(Limiting,), alternates=1)
-    assert Limiting.shown == ["h0", "h1", "h0", "h1", "h0"]
-
-
-def test_an_instance_with_a_reservation_gets_the_limits_of_its_host():
-    Limiting.shown = []
-    found = decide(table(9000, 8000), request_spec(), "a", filters=(Limiting,), reserved={"a": 0})
-    assert (limits(found), Limiting.shown) == ([[10]], ["h0"])
-
-
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -325,12 +301,6 @@ def test_a_group_grows_with_the_request():
     spec = request_spec(memory_mb=5000, instance_group=group)
     decide(table(9000, 8000), spec, "a", "b", filters=(Watching,))
     assert seen == [("h9",), ("h9", "h0")]
-
-
-def test_requested_resources_are_mapped_to_the_host():
-    spec = request_spec(memory_mb=10, requested_resources=[{"requester_id": "port-1"}])
-    [[chosen]] = decide(table(9000), spec).selections
-    assert chosen.allocation == Allocation(mappings={"port-1": ["u0"]})
 
 
 class ShareOfBest(Weigher):

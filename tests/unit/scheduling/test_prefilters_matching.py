@@ -9,8 +9,6 @@ from scheduler_worker.model.providers import (
 from scheduler_worker.scheduling.prefilters.matching import match, uses_of
 from scheduler_worker.scheduling.prefilters.needs import Group, Supply
 
-VF = "SRIOV_NET_VF"
-
 
 def device(uuid: str, parent: str | None = None, traits: str = "", **classes: int):
     return ResourceProvider(

@@ -13,7 +13,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import ResourceProvider, read_providers
 from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.units import decided, explained, made, pipeline_of
+from tests.support.units import decided, made, pipeline_of
 
 
 def passed(unit, hosts: HostTable, **asked) -> str:
@@ -63,15 +63,6 @@ def test_forcing_does_not_bypass_a_disabled_host():
     hosts = host_table([host_record(host="a", service={"disabled": True})])
     with pytest.raises(NoValidHost):
         decided(pipeline_of(), hosts, request_spec(force_hosts=["a"]))
-
-
-def test_request_filters_are_named_where_they_reject():
-    hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b")])
-    diagnosis = explained(pipeline_of(), hosts, request_spec(extra_specs={"trait:X": "required"}))
-    assert [step.name for step in diagnosis.filters] == ["RequestFilters"]
-    [reason] = [each.reason for each in diagnosis.verdicts if each.host == "b"]
-    assert reason == "lacks trait X"
-    assert not explained(pipeline_of(), hosts, request_spec()).filters
 
 
 def test_traits_are_required_and_forbidden():
@@ -181,15 +172,6 @@ def with_providers() -> HostTable:
 def gpu(uuid: str, total: int, **fields) -> ResourceProvider:
     plain = {"uuid": uuid, "inventories": {"VGPU": {"total": total}}} | fields
     return msgspec.convert(plain, ResourceProvider)
-
-
-def test_resources_come_from_providers(with_providers):
-    unit = ResourceProviders()
-    assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "1"}) == "ab"
-    assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "2"}) == "b"
-    two = {"resources1:VGPU": "1", "resources2:VGPU": "1", "group_policy": "isolate"}
-    assert passed(unit, with_providers, extra_specs=two) == "a"
-    assert not unit.applies(request_spec())
 
 
 def test_columns_exclude_hosts_without_the_capacity(with_providers):

@@ -121,16 +121,6 @@ def test_a_report_keeps_what_is_reserved(hosts):
     assert inside(hosts) == reserved
 
 
-def test_what_is_given_back_is_as_it_was(hosts):
-    before = inside(hosts)
-    claims = decide(hosts, "a", "b", "c").claims
-    assert inside(hosts) != before
-    assert inside(hosts.without_pending()) == before
-    for claim in claims:
-        hosts.give_back(claim.id)
-    assert inside(hosts) == before
-
-
 def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
     any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
     mixed = host_record(
@@ -168,18 +158,6 @@ def test_two_instances_with_isolated_emulator_threads_have_a_core_each():
     )
     claims = decided(PIPELINE, hosts, spec, "a", "b").claims
     assert [claim.resources.numa[0].pinned for claim in claims] == [(0, 2), (1, 3)]
-
-
-def test_a_device_is_taken_where_an_unchecked_topology_does_not_fit():
-    hosts = host_table([host_of_two_cells(pci_device_pools=[pool(0, 1, "p")])])
-    huge = PINNED | {"cpu_policy": "dedicated", "pagesize": 2**20}
-    spec = msgspec.structs.replace(SPEC, numa_topology={"cells": [huge]})
-    pipeline = pipeline_of([PciPassthroughFilter()], [], Options())
-    with pytest.raises(NoValidHost):
-        decided(pipeline, hosts, spec, "a", "b")
-    [claim] = decided(pipeline, hosts, spec).claims
-    assert claim.resources.numa is None
-    assert [devices.count for devices in claim.resources.pci] == [1]
 
 
 def test_a_forced_host_gives_cells_beyond_its_ratios():

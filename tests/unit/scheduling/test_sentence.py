@@ -49,20 +49,6 @@ def test_a_refusal_counts_hosts_filter_by_filter_and_names_the_nearest():
     )
 
 
-def test_the_nearest_host_fails_the_fewest_filters_and_lacks_least():
-    hosts = host_table(
-        [
-            host_record(host="down", memory_mb=512, service={"disabled": True}),
-            host_record(host="a", memory_mb=1024),
-            host_record(host="b", memory_mb=3072),
-            host_record(host="c", vcpus=1, memory_mb=8192, service={"disabled": True}),
-        ]
-    )
-    spec = request_spec(memory_mb=4096, vcpus=2)
-    found = near(hosts, spec, ComputeFilter, RamFilter, CoreFilter)
-    assert found == NearMiss(host="b", shortages={"MEMORY_MB": 1024})
-
-
 def test_shortages_are_those_of_the_whole_host_where_it_is_too_small():
     hosts = host_table([host_record(host="a", vcpus=2, local_gb=10, disk_allocation_ratio=9.0)])
     spec = request_spec(vcpus=3, memory_mb=0, flavor={"root_gb": 12})
@@ -149,12 +135,3 @@ def test_the_three_weighers_that_put_it_before_the_next_are_named():
 def test_a_host_that_was_drawn_is_not_called_the_first():
     text = sentence.placement("h", 9, 5, best="g")
     assert text == "Host h: drawn from the best of 5 hosts that pass; g has the highest weight."
-
-
-def test_several_clusters():
-    refused = sentence.refusal(3, [FilterStep("A", 3, 0)], {"A": "have room"})
-    text = sentence.of_clusters("east", 2, 1200, refused)
-    assert text == (
-        "No host of 1,200 in 2 clusters; nearest is cluster east: of 3 hosts none has room."
-    )
-    assert sentence.of_clusters("east", 2, 0, refused) == "No host of 0 in 2 clusters."

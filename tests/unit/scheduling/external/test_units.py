@@ -134,22 +134,6 @@ def test_failures_pass_all_hosts_and_score_nothing_and_are_noted():
 WHY = "Keep failed, no host passes: it did not answer in time"
 
 
-@pytest.mark.parametrize(
-    ("default", "declared", "passes"),
-    [
-        ("refuse", None, False),
-        ("pass", "refuse", False),
-        ("refuse", "pass", True),
-    ],
-)
-def test_what_a_filter_declares_for_its_failure_goes_before_the_option(default, declared, passes):
-    plugins = Answers(Cost=[])
-    plugins.on_failure = default
-    found, passed = decided(plugins, declared=declared)
-    assert passed == (set(HOSTS) if passes else set())
-    assert passes or ({each.reason for each in found.verdicts}, found.notes) == ({WHY}, (WHY,))
-
-
 def test_a_refusal_says_that_a_filter_failed():
     plugins = Answers()
     plugins.on_failure = "refuse"
@@ -200,13 +184,6 @@ def test_a_balance_that_cannot_be_followed_moves_nothing(answer, why):
 def test_a_balance_that_fails_moves_nothing():
     why = "Move failed, nothing moves: it did not answer in time"
     assert planned(Answers()).nothing_because == why
-
-
-def test_a_vm_that_was_just_moved_stays():
-    memory = BalanceMemory().with_move("vm-1", "b", "a", 950.0)
-    assert planned(Answers(Move=["vm-1", ["b"]]), memory).migrations == ()
-    later = planned(Answers(Move=["vm-1", ["b"]]), memory, now_s=1100.0)
-    assert [each.vm for each in later.migrations] == ["vm-1"]
 
 
 def test_units_from_files_do_not_come_with_the_worker():
