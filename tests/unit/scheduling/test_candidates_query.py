@@ -181,6 +181,12 @@ def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
     }
 
 
+def test_a_name_that_placement_does_not_accept_is_refused():
+    group = {"requester_id": "a b", "resources": {"VGPU": 1}}
+    with pytest.raises(RequestError, match="requester_id: needs 1 to 64 letters"):
+        asked(requested_resources=[group])
+
+
 @pytest.mark.parametrize("other", ["port", "1"])
 def test_two_groups_of_one_name_are_refused(other):
     groups = [{"requester_id": each, "resources": {"VGPU": 1}} for each in ("port", other)]

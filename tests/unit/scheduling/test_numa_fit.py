@@ -141,6 +141,16 @@ def test_large_pages_are_not_the_smallest():
     assert cells_of(fitted(one, wanted(instance_cell(shared=1, pagesize=ANY)))) == [0]
 
 
+def test_memory_is_whole_pages():
+    one = host(host_cell(mempages=pages((2048, 4096), (1048576, 8))))
+    odd = wanted(instance_cell(shared=1, memory=1536, pagesize=LARGE))
+    assert "pages larger" in fitted(one, odd)
+    assert (
+        fitted(one, wanted(instance_cell(shared=1, memory=1536, pagesize=ANY))).cells[0].page_kb
+        == 2048
+    )
+
+
 def test_reserved_pages_are_not_free():
     reported = [{"size_kb": 2048, "total": 1024, "used": 256, "reserved": 256}]
     one = host(host_cell(mempages=reported))

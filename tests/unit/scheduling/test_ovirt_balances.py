@@ -106,6 +106,16 @@ class TestEvenDistribution:
         middling = host("middling", 20, free_mb=4096.0)
         assert not plan(EvenDistributionBalance, short, middling, **limits).migrations
 
+    def test_too_many_vcpus_for_each_cpu_are_too_much_at_any_load(self):
+        crowded = host("crowded", 20, vm("a"), shared_vcpus=8)
+        found = plan(EvenDistributionBalance, crowded, IDLE, VCpuToPhysicalCpuRatio="2")
+        assert moves(found) == [("a", ("idle",))]
+        assert found.migrations[0].reason == "crowded has 2 vCPUs for each CPU, 2 are allowed"
+        assert not plan(
+            EvenDistributionBalance, crowded, IDLE, VCpuToPhysicalCpuRatio="2.1"
+        ).migrations
+        assert not plan(EvenDistributionBalance, crowded, IDLE).migrations
+
     def test_hosts_that_take_part_in_a_migration_or_are_not_up_are_left_alone(self):
         moving = host("moving", 10, is_settled=False)
         resting = host("resting", 0, power=HostPower(state="maintenance"))
@@ -270,6 +280,12 @@ class TestHaReservation:
         for percent, expected in ((100, []), (101, ["a"])):
             cluster = ClusterLoad(hosts=(host("a", 10, wanted), host("b", percent)))
             assert unprotected_hosts(cluster) == expected
+
+    @pytest.mark.parametrize("state", ["down", "disabled"])
+    def test_hosts_that_take_no_vms_do_not_help(self, state):
+        other = host("b", 0, state=state)
+        wanted = vm("v", highly_available=True)
+        assert unprotected_hosts(ClusterLoad(hosts=(host("a", 10, wanted), other))) == ["a"]
 
     def test_the_vms_of_a_disabled_host_need_room_too(self):
         wanted = vm("v", highly_available=True, memory_mb=32 * GIB)

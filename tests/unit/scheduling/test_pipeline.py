@@ -9,6 +9,7 @@ import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.decisions import Allocation
 from scheduler_worker.scheduling.destination import LABEL as DESTINATION
 from scheduler_worker.scheduling.filters.capacity import RamFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
@@ -301,6 +302,12 @@ def test_a_group_grows_with_the_request():
     spec = request_spec(memory_mb=5000, instance_group=group)
     decide(table(9000, 8000), spec, "a", "b", filters=(Watching,))
     assert seen == [("h9",), ("h9", "h0")]
+
+
+def test_requested_resources_are_mapped_to_the_host():
+    spec = request_spec(memory_mb=10, requested_resources=[{"requester_id": "port-1"}])
+    [[chosen]] = decide(table(9000), spec).selections
+    assert chosen.allocation == Allocation(mappings={"port-1": ["u0"]})
 
 
 class ShareOfBest(Weigher):
