@@ -26,7 +26,6 @@ from scheduler_worker.ports import (
     Clock,
     EngineGuarantees,
     LockGrant,
-    Put,
     Seen,
     Transaction,
     Written,
@@ -347,14 +346,12 @@ def _packed(transactions: Sequence[Transaction]) -> Iterator[Any]:
         yield from (len(transaction.guards), len(transaction.puts))
         for guard in transaction.guards:
             yield from guard
-        for put in transaction.puts:
-            yield from _packed_put(put)
-
-
-def _packed_put(put: Put) -> tuple[Any, ...]:
-    if put.value is None:
-        return put.key, "delete", "", ""
-    return put.key, "put", put.value, "" if put.expires_at_s is None else _micro(put.expires_at_s)
+        for key, value, expires_at_s in transaction.puts:
+            if value is None:
+                yield from (key, "delete", "", "")
+            else:
+                expires = "" if expires_at_s is None else _micro(expires_at_s)
+                yield from (key, "put", value, expires)
 
 
 def _written(answer: bytes) -> Written:
