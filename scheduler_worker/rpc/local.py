@@ -24,18 +24,16 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.rpc.oslo import oslo_messaging
-from scheduler_worker.rpc.serving.connection import Open
+from scheduler_worker.rpc.serving.connection import BusConnection, Listener, Open
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
-    Copy,
     DeadLetter,
     Delivery,
     Publish,
@@ -138,8 +136,8 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         """Do nothing: the bus goes with its last transport."""
 
 
-class LocalConnection:
-    """Implements :class:`~scheduler_worker.rpc.serving.connection.BusConnection` on a bus.
+class LocalConnection(BusConnection):
+    """A server's connection to a bus.
 
     Senders put messages into its inbox and make its descriptor readable. Everything happens at
     once, so that nothing is to be flushed, confirmed or lost, and an answer whose caller has gone
@@ -147,24 +145,13 @@ class LocalConnection:
     """
 
     address = "local:"
-    vanished = frozenset[str]()
-    is_blocked = False
-    has_input = False
 
     def __init__(
-        self,
-        bus: _Bus,
-        names: QueueNames,
-        *,
-        on_message: Callable[[Delivery], None],
-        on_copied: Callable[[Copy, str | None], None],
-        **_others: Any,
+        self, bus: _Bus, names: QueueNames, listener: Listener, _is_reconnect: bool
     ) -> None:
-        self.comes_first = True
         self._bus = bus
         self._names = names
-        self._on_message = on_message
-        self._on_copied = on_copied
+        self._listener = listener
         self._ready = os.eventfd(0, os.EFD_NONBLOCK)
         self._inbox: deque[_Delivery] = deque()
         self._unacknowledged: dict[int, _Delivery] = {}
@@ -217,7 +204,7 @@ class LocalConnection:
             tag, delivery = next(self._tags), self._inbox.popleft()
             self._unacknowledged[tag] = delivery
             message = delivery.message
-            self._on_message(
+            self._listener.message(
                 Delivery(
                     tag=tag,
                     queue=delivery.consumer.queue.name,
@@ -248,16 +235,13 @@ class LocalConnection:
             case Republish(tag, deliveries):
                 delivery = self._unacknowledged[tag]
                 copy = delivery.message._replace(deliveries=deliveries)
-                self._on_copied(command, self._bus.put(delivery.consumer.queue, copy))
+                self._listener.copied(command, self._bus.put(delivery.consumer.queue, copy))
             case DeadLetter(tag):
                 message = self._unacknowledged[tag].message._replace(expires_s=float("inf"))
-                self._on_copied(command, self._bus.put(self._dead_letters, message))
+                self._listener.copied(command, self._bus.put(self._dead_letters, message))
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         self._bus.reply(queue, body)
-
-    def unconfirmed_answers(self) -> list[Publish]:
-        return []
 
     def close(self) -> None:
         """What was not acknowledged goes to the next server, but fanouts end with this one."""
@@ -268,23 +252,6 @@ class LocalConnection:
         os.close(self._ready)
 
     drop = close
-
-    # What one process has no need of
-
-    def ping(self, name: str) -> bool:
-        return False
-
-    def flush(self) -> None:
-        pass
-
-    def tick(self, *, reads: bool = True) -> None:
-        pass
-
-    def silence(self) -> str | None:
-        return None
-
-    def count_consumers(self) -> None:
-        pass
 
 
 class _Message(NamedTuple):
