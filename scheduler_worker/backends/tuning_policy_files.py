@@ -38,7 +38,10 @@ class TuningPolicyFiles:
     def _files(self, problems: list[TuningFileProblem]) -> Iterator[Path]:
         for path in self._paths:
             try:
-                yield from _policies_of(path) if path.is_dir() else [path]
+                if path.is_dir():
+                    yield from sorted(each for each in path.iterdir() if each.suffix == ".yaml")
+                else:
+                    yield path
             except OSError as error:
                 problems.append(TuningFileProblem(str(path), str(error.strerror)))
 
@@ -54,7 +57,3 @@ def _text(path: Path, problems: list[TuningFileProblem]) -> TuningPolicyText | N
     else:
         return TuningPolicyText(path.stem, str(path), text)
     return None
-
-
-def _policies_of(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.suffix == ".yaml")

@@ -61,7 +61,9 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         allowed_remote_exmods: Any = None,
     ) -> None:
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
-        self._bus = _bus_at(url)
+        name = (*(host.hostname for host in url.hosts), url.virtual_host or "")
+        with _BUSES_LOCK:
+            self._bus = _BUSES.setdefault(name, _Bus())
 
     def send(
         self,
@@ -400,12 +402,6 @@ class _Bus:
 
 _BUSES: weakref.WeakValueDictionary[tuple[object, ...], _Bus] = weakref.WeakValueDictionary()
 _BUSES_LOCK = threading.Lock()
-
-
-def _bus_at(url: oslo_messaging.TransportURL) -> _Bus:
-    name = (*(host.hostname for host in url.hosts), url.virtual_host or "")
-    with _BUSES_LOCK:
-        return _BUSES.setdefault(name, _Bus())
 
 
 def _request(

@@ -170,7 +170,8 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
     if "processes" in isolation or settings["user"] is not None:
-        _drop_capabilities()
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+        _LIBC.capset(header, (ctypes.c_uint32 * 6)())  # drops all capabilities
     if _landlock(settings):
         isolation = [*isolation, "landlock"]
     _limit(settings)
@@ -190,11 +191,6 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
 
 def _prctl(option: int, value: int) -> None:
     _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
-
-
-def _drop_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
-    _LIBC.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def _limit(settings: dict[str, Any]) -> None:

@@ -198,17 +198,15 @@ class Loop:
         self._sleeps = True
         if self._ready:  # checked after _sleeps is set: callers that append later write to the pipe
             timeout_s = 0.0
-        self._poll_also(None if source is None else source.fileno())
+        polled = None if source is None else source.fileno()
+        if polled != self._polled:
+            if self._polled is not None:
+                self._poll.unregister(self._polled)
+            if polled is not None:
+                self._poll.register(polled, select.POLLIN)
+            self._polled = polled
         readable = [descriptor for descriptor, _ in self._poll.poll(1000 * max(0.0, timeout_s))]
         self._sleeps = False
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
         return self._polled in readable
-
-    def _poll_also(self, descriptor: int | None) -> None:
-        if descriptor != self._polled:
-            if self._polled is not None:
-                self._poll.unregister(self._polled)
-            if descriptor is not None:
-                self._poll.register(descriptor, select.POLLIN)
-            self._polled = descriptor

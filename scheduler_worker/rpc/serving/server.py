@@ -224,16 +224,14 @@ class QueueServer:
         self._loop.run_due()
         self._messages.run_commands(connection)
         connection.flush()
-        if self._stopping.is_set() and self._is_done(connection):
+        is_stopping = self._stopping.is_set()
+        if is_stopping and self._messages.is_done and not connection.unconfirmed_answers():
             self._drained.set()
             return
         if not self._reads():
             self._loop.wait()
         elif connection.has_input or self._loop.wait(connection):
             connection.pump()
-
-    def _is_done(self, connection: BusConnection) -> bool:
-        return self._messages.is_done and not connection.unconfirmed_answers()
 
     def _reads(self) -> bool:
         """Whether to read from the broker: not while too many bytes are in flight.

@@ -127,7 +127,10 @@ class Recorder(Periodic):
         """Write what waits; returns the seconds until the next time. Raises nothing."""
         with self._writing:
             self._write_all()
-            self._say_what_was_dropped()
+            now_s = self._clock.monotonic_s()
+            if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
+                dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
+                LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
         return INTERVAL_S
 
     def stop(self) -> None:
@@ -189,12 +192,6 @@ class Recorder(Periodic):
             why = why_refused(ended.outcome, details, self._pipeline_of)
         outline = _outline(ended, self._worker, why)
         return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
-
-    def _say_what_was_dropped(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
-            dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
-            LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
 def _outline(ended: _Left, worker: str, why: str) -> DecisionSummary:
