@@ -134,11 +134,8 @@ def _service(value: Any, path: str) -> Plain:
     for name in ("last_seen_up", "created_at", "updated_at"):
         if name in value:
             value[name] = _moment(value[name], f"{path}.{name}")
-    return {
-        name: fact
-        for name, fact in msgspec.structs.asdict(typed(value, kinds.Service, path)).items()
-        if fact is not None
-    }
+    facts: Plain = msgspec.to_builtins(typed(value, kinds.Service, path))
+    return facts
 
 
 def _hv_specs(value: Any, path: str) -> Any:
@@ -171,10 +168,6 @@ def _metrics(value: Any, path: str) -> Any:
             if isinstance(figure, float) and not math.isfinite(figure):
                 raise wrong(f"{path}[{number}].value", "a finite number", figure)
     return metrics
-
-
-def _numa_topology(value: Any, path: str) -> Any:
-    return plain(_json_text(value, path), path)
 
 
 def _instances(value: Any, path: str) -> list[Plain]:
@@ -214,7 +207,7 @@ _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
     "service": _service,
     "supported_hv_specs": _hv_specs,
     "metrics": _metrics,
-    "numa_topology": _numa_topology,
+    "numa_topology": lambda value, path: plain(_json_text(value, path), path),
     "instances": _instances,
     "resource_providers": reshape_providers,
 }

@@ -83,6 +83,9 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             MessageDeliveryFailure: a queue is full.
             MessageUndeliverable: no queue, where ``transport_options`` asks for one.
         """
+        exchange = target.exchange or self._default_exchange
+        key = f"{target.topic}.{target.server}" if target.server else target.topic
+        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
         call = uuid.uuid4().hex if wait_for_reply else None
         if call:
             self._bus.calls[call] = queue.SimpleQueue()
@@ -90,18 +93,13 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             body = _request(message, ctxt, call, call_monitor_timeout)
             mandatory = bool(transport_options and transport_options.at_least_once)
             expires_s = _after(time.monotonic(), timeout if call else None)
-            self._deliver(target, _Message(body, expires_s), mandatory)
+            is_taken = self._bus.publish(address, _Message(body, expires_s))
+            if mandatory and not is_taken and not target.fanout:
+                raise oslo_messaging.MessageUndeliverable(None, exchange, key, body)
             return call and self._answer(call, timeout, call_monitor_timeout)
         finally:
             if call:
                 self._bus.calls.pop(call, None)
-
-    def _deliver(self, target: oslo_messaging.Target, message: _Message, mandatory: bool) -> None:
-        exchange = target.exchange or self._default_exchange
-        key = f"{target.topic}.{target.server}" if target.server else target.topic
-        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
-        if not self._bus.publish(address, message) and mandatory and not target.fanout:
-            raise oslo_messaging.MessageUndeliverable(None, exchange, key, message.body)
 
     def _answer(self, call: str, timeout: float | None, silence: float | None) -> Any:
         """Wait for the answer. A heartbeat extends the wait for the next one, never the whole."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import structs
+
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import RedisServer
@@ -260,13 +262,8 @@ class RedisState:
         if later.reset:
             return later
         by_key.update((change.key, change) for change in later.entries)
-        return Changes(
-            epoch=later.epoch,
-            version=later.version,
-            now_s=later.now_s,
-            entries=[change for change in by_key.values() if change.value is not None],
-            reset=True,
-        )
+        entries = [change for change in by_key.values() if change.value is not None]
+        return structs.replace(later, entries=entries, reset=True)
 
     def _pages(self, scope: str) -> Iterator[Change]:
         _, records, changed, *_ = self._keys(scope)

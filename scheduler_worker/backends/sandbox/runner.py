@@ -67,7 +67,11 @@ def main(text: str) -> None:
     ended = os.pidfd_open(server)
     select.select([lifeline, ended], [], [])
     _kill_children(server)
-    _remove(settings["folder"])
+    import shutil  # not in the server, which would have it for each unit
+
+    # The private folder is removed here, for the worker may have been killed.
+    _LIBC.umount2(settings["folder"].encode(), 2)  # detached, for it is our working directory
+    shutil.rmtree(settings["folder"], ignore_errors=True)
 
 
 def _moved(standard: int) -> int:
@@ -135,14 +139,6 @@ def _kill_children(server: int) -> None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)
         pids = _children()
-
-
-def _remove(folder: str) -> None:
-    """Remove the private folder, for the worker may have been killed."""
-    import shutil  # not in the server, which would have it for each unit
-
-    _LIBC.umount2(folder.encode(), 2)  # detached, for it is our working directory
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children() -> list[int]:

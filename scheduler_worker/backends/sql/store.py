@@ -39,9 +39,10 @@ from scheduler_worker.policy_store import (
 )
 from scheduler_worker.wording import cut
 
-_MAX_REASON = 4096
 NAME = 255
 """Characters of a name, at most."""
+_LONGEST = {"user": NAME, "origin": NAME, "action": 64, "subject": NAME, "reason": 4096}
+"""Characters of the texts of an entry of the audit, at most."""
 
 policy_unit = table(
     "policy_unit",
@@ -395,15 +396,8 @@ def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
 
 def _record(connection: Connection, entry: AuditEntry) -> None:
     """Add an entry, which gets its number from the database."""
-    row = {
-        "at_s": entry.at_s,
-        "user_name": cut(entry.user, NAME),
-        "origin": cut(entry.origin, NAME),
-        "action": cut(entry.action, 64),
-        "subject": cut(entry.subject, NAME),
-        "result": entry.result,
-        "reason": cut(entry.reason, _MAX_REASON),
-        "before": entry.before,
-        "after": entry.after,
-    }
+    row = msgspec.structs.asdict(entry)
+    row |= {name: cut(row[name], most) for name, most in _LONGEST.items()}
+    del row["id"]
+    row["user_name"] = row.pop("user")
     connection.execute(insert(audit), row)

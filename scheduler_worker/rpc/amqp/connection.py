@@ -176,9 +176,8 @@ class BrokerConnection(BusConnection):
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
         """Raises BusUnavailable where a permission is missing."""
-        queues = [self._names.own_queue, self._names.fanout_queue]
-        if shared:
-            queues.insert(0, self._names.queue)
+        queues = [self._names.queue] if shared else []
+        queues += [self._names.own_queue, self._names.fanout_queue]
         self._amqp.transport.uncork()
         with translated(self._amqp.broker, self._names, self.close):
             for queue in queues:

@@ -22,7 +22,6 @@ from scheduler_worker.model.decision_history import (
     DecisionDetails,
     DecisionSummary,
     Result,
-    Waits,
     to_keep,
 )
 from scheduler_worker.model.decisions import Decision, Ranked
@@ -239,13 +238,7 @@ def _details(ended: _Left) -> DecisionDetails:
         repeated=outcome.repeated,
         attempts=outcome.attempts,
         token=outcome.token,
-        waits=Waits(
-            lock_s=outcome.lock_wait_s,
-            hold_s=outcome.hold_s,
-            look_s=outcome.look_s,
-            pending_s=outcome.waited_for_pending_s,
-            claim_s=outcome.claim_s,
-        ),
+        waits=outcome.waits,
     )
 
 
