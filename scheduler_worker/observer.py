@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from scheduler_worker.events import Count, Duration, Level
+from scheduler_worker.model.decision_history import Waits
 
 PhaseName = Literal[
     "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
@@ -53,15 +54,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rejections: tuple[tuple[str, int], ...] = ()
     """How many hosts each filter rejected, in the order of the filters."""
     attempts: int = 0
-    lock_wait_s: float = 0.0
-    """From joining the cluster queue to the decision."""
-    hold_s: float = 0.0
-    """From the grant of the lock to the end of the commit that reserved the hosts."""
-    waited_for_pending_s: float = 0.0
-    claim_s: float = 0.0
-    """Waiting for Placement, of all attempts."""
-    look_s: float = 0.0
-    """Waiting for another look at the hosts."""
+    waits: Waits = Waits()
+    """Of all attempts."""
     token: int | None = None
     duration_s: float = 0.0
     ended_s: float = 0.0

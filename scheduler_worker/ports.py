@@ -18,6 +18,7 @@ from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.feed import HostReading, Listing, Outline, RecentChanges, ServiceStates
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
+from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.model.providers import ResourceProvider
 
 GLOBAL = "@global"
@@ -313,29 +314,14 @@ class Attestation(Protocol):
         """
 
 
-class TuningPolicyText(NamedTuple):
-    """The text of a tuning policy or of the clusters file; ``place`` is its path, for messages."""
-
-    name: str
-    place: str
-    text: str
-
-
-class TuningFileProblem(NamedTuple):
-    """Why a file or directory could not be read; ``place`` is its path."""
-
-    place: str
-    problem: str
-
-
 class TuningPolicyTexts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The contents of the operator's tuning files."""
 
-    policies: tuple[TuningPolicyText, ...] = ()
-    clusters: TuningPolicyText | None = None
+    policies: tuple[TuningText, ...] = ()
+    clusters: TuningText | None = None
     """Which policies apply to which clusters, and their parameters."""
-    problems: tuple[TuningFileProblem, ...] = ()
-    """One for each file that could not be read."""
+    problems: tuple[TuningProblem, ...] = ()
+    """One for each file or directory that could not be read."""
 
 
 class TuningPolicySource(Protocol):

@@ -272,7 +272,10 @@ class _Scope:
         """Apply the transactions under one new version, if any of them writes anything."""
         before = self.version
         applied = tuple(self._apply(transaction, before + 1) for transaction in transactions)
-        self._drop_old_tombstones()
+        while len(self._tombstones) > self._max_tombstones:
+            key = next(iter(self._tombstones))
+            del self._tombstones[key]
+            self._floor = self._records.pop(key).version
         return Written(self.version, applied, before)
 
     def next_expiry_s(self) -> float:
@@ -317,12 +320,6 @@ class _Scope:
         elif put.expires_at_s is not None:
             self._expiry[put.key] = put.expires_at_s
             heapq.heappush(self._expiry_heap, (put.expires_at_s, put.key))
-
-    def _drop_old_tombstones(self) -> None:
-        while len(self._tombstones) > self._max_tombstones:
-            key = next(iter(self._tombstones))
-            del self._tombstones[key]
-            self._floor = self._records.pop(key).version
 
 
 class _Memos:

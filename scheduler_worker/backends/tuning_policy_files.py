@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
+from scheduler_worker.model.policies import TuningProblem, TuningText
+from scheduler_worker.ports import TuningPolicyTexts
 
 _MOST_BYTES = 1024 * 1024
 """The rest of a file is not read; the loader refuses what is larger than a policy may be."""
@@ -18,16 +19,16 @@ class TuningPolicyFiles:
 
     def read(self) -> TuningPolicyTexts:
         """Return the current contents; files that cannot be read are among the problems."""
-        problems: list[TuningFileProblem] = []
-        policies: dict[str, TuningPolicyText] = {}
+        problems: list[TuningProblem] = []
+        policies: dict[str, TuningText] = {}
         for path in self._files(problems):
             policy = _text(path, problems)
             if policy is None:
                 continue
             if policy.name in policies:
-                first = policies[policy.name].place
+                first = policies[policy.name].file
                 twice = f"{first} is already a policy {policy.name!r}; rename one"
-                problems.append(TuningFileProblem(str(path), twice))
+                problems.append(TuningProblem(twice, str(path)))
             else:
                 policies[policy.name] = policy
         clusters = None if self._clusters is None else _text(self._clusters, problems)
@@ -35,26 +36,25 @@ class TuningPolicyFiles:
             policies=tuple(policies.values()), clusters=clusters, problems=tuple(problems)
         )
 
-    def _files(self, problems: list[TuningFileProblem]) -> Iterator[Path]:
+    def _files(self, problems: list[TuningProblem]) -> Iterator[Path]:
         for path in self._paths:
             try:
-                yield from _policies_of(path) if path.is_dir() else [path]
+                if path.is_dir():
+                    yield from sorted(each for each in path.iterdir() if each.suffix == ".yaml")
+                else:
+                    yield path
             except OSError as error:
-                problems.append(TuningFileProblem(str(path), str(error.strerror)))
+                problems.append(TuningProblem(str(error.strerror), str(path)))
 
 
-def _text(path: Path, problems: list[TuningFileProblem]) -> TuningPolicyText | None:
+def _text(path: Path, problems: list[TuningProblem]) -> TuningText | None:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode()
     except OSError as error:
-        problems.append(TuningFileProblem(str(path), str(error.strerror)))
+        problems.append(TuningProblem(str(error.strerror), str(path)))
     except UnicodeDecodeError as error:
-        problems.append(TuningFileProblem(str(path), f"is not UTF-8 text: {error}"))
+        problems.append(TuningProblem(f"is not UTF-8 text: {error}", str(path)))
     else:
-        return TuningPolicyText(path.stem, str(path), text)
+        return TuningText(path.stem, text, str(path))
     return None
-
-
-def _policies_of(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.suffix == ".yaml")

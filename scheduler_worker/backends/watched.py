@@ -74,9 +74,8 @@ class WatchedState:
                 self.write(scope, ())
         except StateUnavailable as error:
             return str(error)
-        return self._slow(took_s) if took_s > _SLOW_S else None
-
-    def _slow(self, took_s: float) -> str:
+        if took_s <= _SLOW_S:
+            return None
         why = f"the shared state is slow: it took {took_s:.1f} s to answer a ping"
         now_s = self._clock.monotonic_s()
         if now_s - self._said_slow_s > _SAY_AGAIN_S:

@@ -12,16 +12,18 @@ import msgspec
 
 from scheduler_worker.codec import kinds
 from scheduler_worker.codec.primitives import ObjectKind, members, plain
-from scheduler_worker.codec.providers import reshape_providers
 from scheduler_worker.codec.typed import typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport, seconds
+from scheduler_worker.model.providers import ResourceProvider
 
 MAX_HOSTS = 100_000
 """Host reports in one message."""
 MAX_INSTANCES_OF_HOST = 100_000
 MAX_AGGREGATES = 100_000
+MAX_PROVIDERS = 1000
+"""Resource providers in one host's report."""
 SHOWN_PROBLEMS = 5
 """How many bad reports one error describes."""
 
@@ -97,16 +99,12 @@ def decode_host_reports(value: Any, path: str = "hosts") -> list[HostReport]:
         except RequestError as error:
             problems.append(error)
     if problems:
-        raise _joined(problems)
+        first, *rest = problems
+        shown = [first.problem, *(str(problem) for problem in rest[: SHOWN_PROBLEMS - 1])]
+        if len(problems) > SHOWN_PROBLEMS:
+            shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more bad reports")
+        raise RequestError(first.field, "; ".join(shown))
     return reports
-
-
-def _joined(problems: list[RequestError]) -> RequestError:
-    first, *rest = problems
-    shown = [first.problem, *(str(problem) for problem in rest[: SHOWN_PROBLEMS - 1])]
-    if len(problems) > SHOWN_PROBLEMS:
-        shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more bad reports")
-    return RequestError(first.field, "; ".join(shown))
 
 
 def _host_report(value: Any, path: str) -> HostReport:
@@ -136,11 +134,8 @@ def _service(value: Any, path: str) -> Plain:
     for name in ("last_seen_up", "created_at", "updated_at"):
         if name in value:
             value[name] = _moment(value[name], f"{path}.{name}")
-    return {
-        name: fact
-        for name, fact in msgspec.structs.asdict(typed(value, kinds.Service, path)).items()
-        if fact is not None
-    }
+    facts: Plain = msgspec.to_builtins(typed(value, kinds.Service, path))
+    return facts
 
 
 def _hv_specs(value: Any, path: str) -> Any:
@@ -175,10 +170,6 @@ def _metrics(value: Any, path: str) -> Any:
     return metrics
 
 
-def _numa_topology(value: Any, path: str) -> Any:
-    return plain(_json_text(value, path), path)
-
-
 def _instances(value: Any, path: str) -> list[Plain]:
     return [
         _instance(instance, f"{path}[{number}]")
@@ -186,12 +177,37 @@ def _instances(value: Any, path: str) -> list[Plain]:
     ]
 
 
+def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
+    """The resource providers of one host, in Placement's terms.
+
+    Raises RequestError: a field is wrong, a uuid is repeated, or parents form a cycle.
+    """
+    reported: list[ResourceProvider] = typed(value, list[ResourceProvider], path)
+    if len(reported) > MAX_PROVIDERS:
+        raise RequestError(path, f"at most {MAX_PROVIDERS} of one host, got {len(reported)}")
+    parents = {provider.uuid: provider.parent_provider_uuid for provider in reported}
+    if len(parents) < len(reported):
+        raise RequestError(path, "names a provider twice")
+    rooted: set[str] = set()
+    for number, provider in enumerate(reported):
+        seen: set[str] = set()
+        at: str | None = provider.uuid
+        while at is not None and at not in rooted:
+            if at in seen:
+                problem = "is its own ancestor: its parents form a cycle"
+                raise RequestError(f"{path}[{number}].parent_provider_uuid", problem)
+            seen.add(at)
+            at = parents.get(at)
+        rooted |= seen
+    return reported
+
+
 _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
     "updated_at": _moment,
     "service": _service,
     "supported_hv_specs": _hv_specs,
     "metrics": _metrics,
-    "numa_topology": _numa_topology,
+    "numa_topology": lambda value, path: plain(_json_text(value, path), path),
     "instances": _instances,
     "resource_providers": reshape_providers,
 }

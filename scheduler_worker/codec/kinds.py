@@ -43,7 +43,7 @@ class Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
     ephemeral_gb: Size | None = None
 
 
-class Service(msgspec.Struct, kw_only=True):
+class Service(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The facts of a service that are read."""
 
     disabled: bool | None = None

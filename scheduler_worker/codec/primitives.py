@@ -112,7 +112,8 @@ class _Unwrapping:
                 return self._everything(value, path, kind, depth)
             fields, unknown = self._known(value, path, kind, kind.read, depth)
             if unknown and self.is_strict and not version:
-                raise RequestError(f"{path}.{cut(unknown[0])}", _not_known(unknown[0], kind))
+                near = _nearest(unknown[0], kind, "; the nearest known is {!r}")
+                raise RequestError(f"{path}.{cut(unknown[0])}", f"is not known here{near}")
             if unknown or (version and _parsed(version[:32]) > _parsed(kind.version)):
                 _log_unknown(kind, version, unknown)
             return fields
@@ -212,28 +213,21 @@ def _log_unknown(kind: ObjectKind, version: str, unknown: list[str]) -> None:
         unknown = [field for field in unknown if _first_time(kind.name, f".{field[:64]}")]
         is_new = bool(unknown)
     if is_new:
+        hint = " (the nearest known is {!r})"
         LOG.warning(
             "%s %s (known here: %s): fields that are not known are ignored: %s",
             kind.name,
             cut(version) or "as a plain dict",
             kind.version,
-            listed([_with_nearest(field, kind) for field in unknown], 10) or "none",
+            listed([f"{cut(each)!r}{_nearest(each, kind, hint)}" for each in unknown], 10)
+            or "none",
         )
 
 
-def _with_nearest(field: str, kind: ObjectKind) -> str:
-    near = _nearest(field, kind)
-    return f"{cut(field)!r}" + (f" (the nearest known is {near!r})" if near else "")
-
-
-def _not_known(field: str, kind: ObjectKind) -> str:
-    near = _nearest(field, kind)
-    return "is not known here" + (f"; the nearest known is {near!r}" if near else "")
-
-
-def _nearest(field: str, kind: ObjectKind) -> str | None:
+def _nearest(field: str, kind: ObjectKind, hint: str) -> str:
+    """The hint with the known field whose name is most like this one; "" where none is."""
     known = [*(kind.read or ()), *kind.ignored]
-    return next(iter(difflib.get_close_matches(field[:64], known, 1)), None)
+    return "".join(map(hint.format, difflib.get_close_matches(field[:64], known, 1)))
 
 
 def wrapped(value: Any, kind: ObjectKind) -> Any:

@@ -59,8 +59,13 @@ def decode_request_spec(
     Raises RequestError: names the field, what it needs and what came.
     """
     spec = plain(value, "spec_obj", kinds.REQUEST_SPEC, is_strict=is_strict)
-    if is_strict and isinstance(spec, dict):
-        _prepare_written(spec)
+    flavor = spec.get("flavor") if is_strict and isinstance(spec, dict) else None
+    if isinstance(flavor, dict) and isinstance(flavor.get("extra_specs"), dict):
+        # YAML reads some as numbers or booleans, which are the texts that they are written as.
+        flavor["extra_specs"] = {
+            key: json.dumps(value) if isinstance(value, bool | int | float) else value
+            for key, value in flavor["extra_specs"].items()
+        }
     decoded = _decoded(spec, "spec_obj", paths)
     if is_strict and _ALIAS in decoded.flavor.extra_specs and decoded.pci_requests is None:
         raise RequestError(
@@ -68,16 +73,6 @@ def decode_request_spec(
             "only Nova knows its aliases; list the devices in pci_requests instead",
         )
     return decoded
-
-
-def _prepare_written(spec: Plain) -> None:
-    """Make extra specs that YAML reads as numbers or booleans the texts that they are."""
-    flavor = spec.get("flavor")
-    if isinstance(flavor, dict) and isinstance(flavor.get("extra_specs"), dict):
-        flavor["extra_specs"] = {
-            key: json.dumps(value) if isinstance(value, bool | int | float) else value
-            for key, value in flavor["extra_specs"].items()
-        }
 
 
 def decode_legacy_request(request_spec: Any, filter_properties: Any) -> RequestSpec:

@@ -113,7 +113,9 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
         (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound)),
         candidates[0],
     )
-    return wrong(_named(where, path, paths), _described(kinds, bound), actual)
+    # ``an integer or null``, ``an integer >= 0``, ``text of length <= 255``
+    described = " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound
+    return wrong(_named(where, path, paths), described, actual)
 
 
 Step = tuple[str, str]
@@ -148,8 +150,3 @@ def _fits(value: Any, kinds: Sequence[str], bound: str) -> bool:
     if isinstance(value, bool) and bool not in classes:
         return False
     return isinstance(value, classes) and not bound
-
-
-def _described(kinds: Sequence[str], bound: str) -> str:
-    """``an integer or null``, ``an integer >= 0``, ``text of length <= 255``."""
-    return " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound

@@ -119,7 +119,7 @@ class Waits(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=T
     lock_s: float = 0.0
     """In the cluster's queue, and for its lock."""
     hold_s: float = 0.0
-    """From the grant of the lock to the end of the commit."""
+    """From the grant of the lock to the end of the commit that reserved the hosts."""
     look_s: float = 0.0
     """For another look at the hosts."""
     pending_s: float = 0.0

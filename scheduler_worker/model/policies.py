@@ -192,6 +192,11 @@ class TuningText(msgspec.Struct, frozen=True):
     file: str | None
     """Its source; null: it was set over RPC or REST."""
 
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return self.file or f"RPC {self.name}"
+
 
 class TuningProblem(msgspec.Struct, frozen=True):
     """Why a text could not be read or loaded: the version before stays in force."""

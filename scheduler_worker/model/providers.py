@@ -254,12 +254,18 @@ class ProviderFacts(ProviderTraits, frozen=True, gc=False, kw_only=True):
     inventories: dict[str, Inventory]
 
 
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What a consumer holds of a provider."""
+
+    resources: dict[str, int]
+
+
 class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Who takes what of a provider, with all that was allocated up to a generation."""
 
-    generation: int
-    taken: Mapping[str, Mapping[str, int]]
-    """Consumer -> amounts, by resource class."""
+    generation: int = msgspec.field(name="resource_provider_generation")
+    taken: dict[str, Held] = msgspec.field(name="allocations")
+    """By consumer."""
 
 
 Amounts = Mapping[str, int]

@@ -206,10 +206,10 @@ class Metrics(Series):
         for name, count in outcome.rejections:
             if count:
                 self.count(events.REJECTIONS, name, by=count)
-        if outcome.waited_for_pending_s:
-            self.time(events.PENDING_WAIT, outcome.waited_for_pending_s)
-        if outcome.claim_s:
-            self.time(events.CLAIM_WAIT, outcome.claim_s)
+        if outcome.waits.pending_s:
+            self.time(events.PENDING_WAIT, outcome.waits.pending_s)
+        if outcome.waits.claim_s:
+            self.time(events.CLAIM_WAIT, outcome.waits.claim_s)
         if outcome.result == "NoValidHost":
             self.count(events.NO_VALID_HOST, why_no_host(outcome))
         result = _RESULTS.get(outcome.result, "failed")

@@ -84,6 +84,8 @@ def prepare_request(
     priority: int = 0,
 ) -> Request:
     """The scheduler's request, with ids for its instances where the caller named none."""
+    # Whose quota the instances count for; old requests do not name their user.
+    project_id, user_id = spec.project_id or context.project_id, spec.user_id or context.user_id
     return Request(
         spec=spec,
         instance_uuids=instance_uuids or instance_ids(spec, context),
@@ -93,11 +95,5 @@ def prepare_request(
         waited_s=context.waited_s,
         num_alternates=num_alternates,
         priority=priority,
-        owner=_owner(context, spec),
+        owner=Owner(project_id, user_id) if project_id and user_id else None,
     )
-
-
-def _owner(context: Context, spec: RequestSpec) -> Owner | None:
-    """Whose quota the instances count for; old requests do not name their user."""
-    project_id, user_id = spec.project_id or context.project_id, spec.user_id or context.user_id
-    return Owner(project_id, user_id) if project_id and user_id else None

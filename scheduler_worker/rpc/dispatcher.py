@@ -106,7 +106,9 @@ class Dispatcher:
         began_s = time.monotonic()
         try:
             context = context_of(message, remaining_s, yield_slot, waited_s)
-            result = Result(await self._call(message, context))
+            method = self._find(message)
+            value = method.handler(context, **method.check(message.args))
+            result = Result(await value if inspect.iscoroutine(value) else value)
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
             result = Result(failure=error.wire)
@@ -125,12 +127,6 @@ class Dispatcher:
     def _expired(self) -> Result:
         self._observer.count(events.DROPPED, "expired")
         return Result(is_dropped=True)
-
-    async def _call(self, message: Message, context: Context) -> Any:
-        method = self._find(message)
-        arguments = method.check(message.args)
-        result = method.handler(context, **arguments)
-        return await result if inspect.iscoroutine(result) else result
 
     def _find(self, message: Message) -> "_Method":
         """Find the first interface that fits and has the method, as oslo.messaging does."""

@@ -24,18 +24,16 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.rpc.oslo import oslo_messaging
-from scheduler_worker.rpc.serving.connection import Open
+from scheduler_worker.rpc.serving.connection import BusConnection, Listener, Open
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
-    Copy,
     DeadLetter,
     Delivery,
     Publish,
@@ -63,7 +61,9 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         allowed_remote_exmods: Any = None,
     ) -> None:
         super().__init__(conf, url, default_exchange, allowed_remote_exmods)
-        self._bus = _bus_at(url)
+        name = (*(host.hostname for host in url.hosts), url.virtual_host or "")
+        with _BUSES_LOCK:
+            self._bus = _BUSES.setdefault(name, _Bus())
 
     def send(
         self,
@@ -83,6 +83,9 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             MessageDeliveryFailure: a queue is full.
             MessageUndeliverable: no queue, where ``transport_options`` asks for one.
         """
+        exchange = target.exchange or self._default_exchange
+        key = f"{target.topic}.{target.server}" if target.server else target.topic
+        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
         call = uuid.uuid4().hex if wait_for_reply else None
         if call:
             self._bus.calls[call] = queue.SimpleQueue()
@@ -90,18 +93,13 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
             body = _request(message, ctxt, call, call_monitor_timeout)
             mandatory = bool(transport_options and transport_options.at_least_once)
             expires_s = _after(time.monotonic(), timeout if call else None)
-            self._deliver(target, _Message(body, expires_s), mandatory)
+            is_taken = self._bus.publish(address, _Message(body, expires_s))
+            if mandatory and not is_taken and not target.fanout:
+                raise oslo_messaging.MessageUndeliverable(None, exchange, key, body)
             return call and self._answer(call, timeout, call_monitor_timeout)
         finally:
             if call:
                 self._bus.calls.pop(call, None)
-
-    def _deliver(self, target: oslo_messaging.Target, message: _Message, mandatory: bool) -> None:
-        exchange = target.exchange or self._default_exchange
-        key = f"{target.topic}.{target.server}" if target.server else target.topic
-        address = (_FANOUT, target.topic) if target.fanout else (exchange, key)
-        if not self._bus.publish(address, message) and mandatory and not target.fanout:
-            raise oslo_messaging.MessageUndeliverable(None, exchange, key, message.body)
 
     def _answer(self, call: str, timeout: float | None, silence: float | None) -> Any:
         """Wait for the answer. A heartbeat extends the wait for the next one, never the whole."""
@@ -138,8 +136,8 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         """Do nothing: the bus goes with its last transport."""
 
 
-class LocalConnection:
-    """Implements :class:`~scheduler_worker.rpc.serving.connection.BusConnection` on a bus.
+class LocalConnection(BusConnection):
+    """A server's connection to a bus.
 
     Senders put messages into its inbox and make its descriptor readable. Everything happens at
     once, so that nothing is to be flushed, confirmed or lost, and an answer whose caller has gone
@@ -147,24 +145,13 @@ class LocalConnection:
     """
 
     address = "local:"
-    vanished = frozenset[str]()
-    is_blocked = False
-    has_input = False
 
     def __init__(
-        self,
-        bus: _Bus,
-        names: QueueNames,
-        *,
-        on_message: Callable[[Delivery], None],
-        on_copied: Callable[[Copy, str | None], None],
-        **_others: Any,
+        self, bus: _Bus, names: QueueNames, listener: Listener, _is_reconnect: bool
     ) -> None:
-        self.comes_first = True
         self._bus = bus
         self._names = names
-        self._on_message = on_message
-        self._on_copied = on_copied
+        self._listener = listener
         self._ready = os.eventfd(0, os.EFD_NONBLOCK)
         self._inbox: deque[_Delivery] = deque()
         self._unacknowledged: dict[int, _Delivery] = {}
@@ -217,7 +204,7 @@ class LocalConnection:
             tag, delivery = next(self._tags), self._inbox.popleft()
             self._unacknowledged[tag] = delivery
             message = delivery.message
-            self._on_message(
+            self._listener.message(
                 Delivery(
                     tag=tag,
                     queue=delivery.consumer.queue.name,
@@ -248,16 +235,13 @@ class LocalConnection:
             case Republish(tag, deliveries):
                 delivery = self._unacknowledged[tag]
                 copy = delivery.message._replace(deliveries=deliveries)
-                self._on_copied(command, self._bus.put(delivery.consumer.queue, copy))
+                self._listener.copied(command, self._bus.put(delivery.consumer.queue, copy))
             case DeadLetter(tag):
                 message = self._unacknowledged[tag].message._replace(expires_s=float("inf"))
-                self._on_copied(command, self._bus.put(self._dead_letters, message))
+                self._listener.copied(command, self._bus.put(self._dead_letters, message))
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         self._bus.reply(queue, body)
-
-    def unconfirmed_answers(self) -> list[Publish]:
-        return []
 
     def close(self) -> None:
         """What was not acknowledged goes to the next server, but fanouts end with this one."""
@@ -268,23 +252,6 @@ class LocalConnection:
         os.close(self._ready)
 
     drop = close
-
-    # What one process has no need of
-
-    def ping(self, name: str) -> bool:
-        return False
-
-    def flush(self) -> None:
-        pass
-
-    def tick(self, *, reads: bool = True) -> None:
-        pass
-
-    def silence(self) -> str | None:
-        return None
-
-    def count_consumers(self) -> None:
-        pass
 
 
 class _Message(NamedTuple):
@@ -433,12 +400,6 @@ class _Bus:
 
 _BUSES: weakref.WeakValueDictionary[tuple[object, ...], _Bus] = weakref.WeakValueDictionary()
 _BUSES_LOCK = threading.Lock()
-
-
-def _bus_at(url: oslo_messaging.TransportURL) -> _Bus:
-    name = (*(host.hostname for host in url.hosts), url.virtual_host or "")
-    with _BUSES_LOCK:
-        return _BUSES.setdefault(name, _Bus())
 
 
 def _request(

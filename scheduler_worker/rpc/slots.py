@@ -58,7 +58,7 @@ class Slots:
         self._changed = threading.Condition()
         self._queue: deque[Task] = deque()
         """Tasks to begin, and to go on with."""
-        self._count = count
+        self.count = count
         self._threads = 0
         self._idle = 0
         self._woken = 0
@@ -133,7 +133,7 @@ class Slots:
         if self._idle > self._woken:
             self._woken += 1
             self._changed.notify()
-        elif self._threads < self._count:
+        elif self._threads < self.count:
             self._threads += 1
             self._started += 1
             name = f"{self._name}-{self._started}"

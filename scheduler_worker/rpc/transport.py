@@ -100,7 +100,9 @@ class Bus(AbstractContextManager["Bus"]):
             if parsed.transport not in _SCHEMES:
                 raise _unusable_url(f"no driver serves {parsed.transport!r}")
             self._transport = oslo_messaging.get_rpc_transport(conf, parsed, self._modules)
-            _check_ports(parsed)
+            for host in parsed.hosts:
+                if host.port is not None and not 0 < host.port <= _MAX_PORT:
+                    raise ValueError(f"{host.port} is no port")
         except (oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise _unusable_url(_QUOTED.sub(MASK, str(error))) from None
         self.is_embedded = parsed.transport == _EMBEDDED_SCHEME
@@ -374,9 +376,3 @@ def _unusable_url(why: str) -> ConfigError:
         f"[DEFAULT] transport_url: {why}; write it like rabbit://host:5672/, with user:password@ "
         "before the host"
     )
-
-
-def _check_ports(url: oslo_messaging.TransportURL) -> None:
-    for host in url.hosts:
-        if host.port is not None and not 0 < host.port <= _MAX_PORT:
-            raise ValueError(f"{host.port} is no port")

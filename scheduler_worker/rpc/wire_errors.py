@@ -42,7 +42,7 @@ class WireError(msgspec.Struct, frozen=True):
     """A failure reply; the client rebuilds it as ``module.class_name(*args, **kwargs)``."""
 
     module: str
-    class_name: str
+    class_name: str = msgspec.field(name="class")
     message: str
     args: list[Any] = []
     kwargs: dict[str, Any] = {}

@@ -5,10 +5,10 @@ in both. Only averages that some rule reads are computed; their windows are all 
 earlier reports.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from scheduler_worker.tuning.columns import value_of
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import HOST, Entity, Sample, Value
 from scheduler_worker.tuning.tuning_policy import Scope
@@ -73,7 +73,10 @@ class MovingAverages(NamedTuple):
             fields = reported if isinstance(reported, dict) else {}
             window = windows.get(key, [])
             if is_new:
-                window = [*window, _number(fields.get(field))][-self.length :]
+                value = fields.get(field)
+                number = None if isinstance(value, bool) else value_of(value)
+                # Anything else in a report counts as missing.
+                window = [*window, number if isinstance(number, float) else None][-self.length :]
             known = [value for value in window if value is not None]
             if known:
                 objects[name] = {field + SUFFIX: sum(known) / len(known), **fields}
@@ -90,13 +93,3 @@ def _averages_read(program: Program | None, scope: Scope) -> set[AveragedPropert
             field = name[1].removesuffix(SUFFIX)
             averages.add(AveragedProperty(name[0], field, f"{name[0]}.{field}"))
     return averages
-
-
-def _number(value: Value) -> float | None:
-    """Return a value that can be averaged; anything else in a report counts as missing."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None

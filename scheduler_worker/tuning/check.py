@@ -270,15 +270,13 @@ class Planner:
         return result
 
     def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:
-        return self._once((op, args), PlanStep(op, args, (), self._computed(op, args), origin))
-
-    def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
+        computed: Column | None = None
         # Constant folding: as soon as all arguments are constants, so is the result.
         known = [column for arg in args if (column := self._steps[arg].column) is not None]
-        if len(known) < len(args):
-            return None
-        with np.errstate(all="ignore"):
-            return OPERATIONS[op](len(self._steps), *known)
+        if len(known) == len(args):
+            with np.errstate(all="ignore"):
+                computed = OPERATIONS[op](len(self._steps), *known)
+        return self._once((op, args), PlanStep(op, args, (), computed, origin))
 
     def _once(self, key: object, operation: PlanStep) -> int:
         number = self._number_of.setdefault(key, len(self._steps))

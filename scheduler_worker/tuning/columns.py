@@ -78,7 +78,7 @@ def _column_of_mixed_cells(cells: Sequence[object], step: int) -> Column:
     faults = np.zeros(len(cells), np.int32)
     texts: Texts | None = None
     for index, cell in enumerate(cells):
-        value = _value(cell)
+        value = value_of(cell)
         if isinstance(value, ValueFault):
             faults[index] = value.at(step)
         elif isinstance(value, float):
@@ -89,7 +89,8 @@ def _column_of_mixed_cells(cells: Sequence[object], step: int) -> Column:
     return Column(values, faults, texts)
 
 
-def _value(cell: object) -> float | str | ValueFault:
+def value_of(cell: object) -> float | str | ValueFault:
+    """Return what a cell of statistics holds for rules, or why it holds nothing."""
     if cell is None:
         return ValueFault.MISSING_PROPERTY
     if isinstance(cell, str):

@@ -63,21 +63,14 @@ def evaluate(
             if group and group.entities:
                 before_s = now_s - initial_elapsed_s
                 context = EvaluationContext(group, state, now_s, before_s, max_elapsed_s)
-                cycle.results[scope] = _evaluate_scope(plan, context, cycle)
+                registers = _registers(plan, context)
+                results = [evaluate_output(each, registers, context) for each in plan.outputs]
+                for result in results:
+                    _record(result, context, cycle)
+                cycle.diagnostics.extend(_diagnostics(plan, results, context))
+                cycle.results[scope] = results
                 cycle.state.evaluated_at_s.update(dict.fromkeys(group.entities, now_s))
     return cycle
-
-
-def _evaluate_scope(
-    plan: TuningPlan, context: EvaluationContext, cycle: Cycle
-) -> list[OutputResult]:
-    """Evaluate all outputs of one scope; add changes, state and diagnostics to the cycle."""
-    registers = _registers(plan, context)
-    results = [evaluate_output(output, registers, context) for output in plan.outputs]
-    for result in results:
-        _record(result, context, cycle)
-    cycle.diagnostics.extend(_diagnostics(plan, results, context))
-    return results
 
 
 def _registers(plan: TuningPlan, context: EvaluationContext) -> list[Column]:
@@ -114,6 +107,7 @@ def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:
 
 
 def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> None:
+    """Add changes and state to the cycle."""
     output = result.plan.name
     changed = [context.entities[index] for index in np.flatnonzero(result.changed).tolist()]
     made = dict(zip(changed, result.value[result.changed].tolist(), strict=True))

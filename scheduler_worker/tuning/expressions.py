@@ -305,9 +305,8 @@ class _Parser:
         if self._peek.kind == "(" != kind:
             raise self._syntax("only functions can be called", self._peek)
         if not self._take(kind):
-            raise self._syntax(
-                f"expected {_shown_kind(kind)}, found {_shown(self._peek)}", self._peek
-            )
+            expected = "the end" if kind == END else quoted(kind)
+            raise self._syntax(f"expected {expected}, found {_shown(self._peek)}", self._peek)
 
     def _syntax(self, message: str, token: Token) -> _Refused:
         return _Refused(Kind.SYNTAX, message, token.at)
@@ -318,7 +317,3 @@ class _Parser:
 
 def _shown(token: Token) -> str:
     return "the end" if token.kind == END else quoted(token.text)
-
-
-def _shown_kind(kind: str) -> str:
-    return "the end" if kind == END else quoted(kind)

@@ -7,7 +7,7 @@ target.
 
 import numpy as np
 
-from scheduler_worker.tuning.columns import Bools, Floats
+from scheduler_worker.tuning.columns import Floats
 
 
 def linear(current: Floats, target: Floats, change: Floats, periods: Floats) -> Floats:
@@ -57,15 +57,3 @@ def power(base: Floats, exponent: Floats) -> Floats:
     """Return ``base ** exponent``, and exactly the base for one period."""
     once = exponent == 1
     return base if once.all() else np.where(once, base, np.power(base, exponent))
-
-
-def is_big_enough(
-    change: Floats, current: Floats, minimum: Floats | None, minimum_fraction: Floats | None
-) -> Bools:
-    """Whether a change exceeds both minimum changes."""
-    enough: Bools = change > 0
-    if minimum is not None:
-        enough = enough & (change > minimum)
-    if minimum_fraction is not None:
-        enough = enough & (change > minimum_fraction * np.abs(current))
-    return enough

@@ -6,6 +6,7 @@ The shape is checked here, key by key; :mod:`~.check` resolves the names.
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from scheduler_worker.tuning import yaml_subset
@@ -127,8 +128,8 @@ class _Reader:
             self._absent(node, Kind.SCHEMA, name, path, message)
         whens = (
             read_key("when", self._condition),
-            read_key("when_any", self._any),
-            read_key("when_all", self._all),
+            read_key("when_any", partial(self._joined, "or")),
+            read_key("when_all", partial(self._joined, "and")),
         )
         triggers = tuple(when for when in whens if when)
         output = read_key("output", self._output)
@@ -237,21 +238,14 @@ class _Reader:
             return None
         condition: Condition | None = None
         for key, value in fields.items():
-            members = self._members(value, f"{path}.{key}", depth + 1)
-            condition = Joined("or" if key == "any" else "and", members)
+            op = "or" if key == "any" else "and"
+            condition = self._joined(op, value, f"{path}.{key}", depth + 1)
         return condition
 
-    def _any(self, node: Node, path: str) -> Condition:
-        """``when_any = [ condition, ... ]``."""
-        return Joined("or", self._members(node, path))
-
-    def _all(self, node: Node, path: str) -> Condition:
-        """``when_all = [ condition, ... ]``."""
-        return Joined("and", self._members(node, path))
-
-    def _members(self, node: Node, path: str, depth: int = 1) -> tuple[Condition, ...]:
+    def _joined(self, op: str, node: Node, path: str, depth: int = 1) -> Condition:
+        """``when_any, when_all, any, all = [ condition, ... ]``."""
         members = (self._condition(item, place, depth) for item, place in self._items(node, path))
-        return tuple(member for member in members if member)
+        return Joined(op, tuple(member for member in members if member))
 
     def _expr(self, node: Node, path: str) -> Expr | None:
         """``expr``: :mod:`~.expressions` has its grammar."""

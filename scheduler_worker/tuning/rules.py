@@ -276,9 +276,13 @@ class _RuleEvaluator:
     def _held(self, value: Floats) -> Bools:
         """Whether there is a change, but not more than both minimum changes."""
         change = np.abs(value - self._current.values)
+        enough: Bools = change > 0
         amount = self._minimum(self._plan.min_absolute_change)
+        if amount is not None:
+            enough = enough & (change > amount)
         fraction = self._minimum(self._plan.min_relative_change)
-        enough = movement.is_big_enough(change, self._current.values, amount, fraction)
+        if fraction is not None:
+            enough = enough & (change > fraction * np.abs(self._current.values))
         held: Bools = self._current.known & (change > 0) & ~enough
         return held
 

@@ -10,14 +10,14 @@ from sqlalchemy import delete
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.database import Database
 from scheduler_worker.backends.sql.migrate import PolicySchema
-from scheduler_worker.backends.sql.schema import (
+from scheduler_worker.backends.sql.store import (
+    SqlPolicyStore,
     audit,
     policy,
     policy_cluster,
     policy_unit,
     policy_user_unit,
 )
-from scheduler_worker.backends.sql.store import SqlPolicyStore
 
 SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
 DATABASES = ["sqlite", "postgresql", "mariadb"]

@@ -13,13 +13,13 @@ from scheduler_worker.backends.sql import database as sql_database
 from scheduler_worker.backends.sql import store as sql_store
 from scheduler_worker.backends.sql.database import Database
 from scheduler_worker.backends.sql.migrate import BASE, PolicySchema, newest
-from scheduler_worker.backends.sql.schema import (
+from scheduler_worker.backends.sql.store import (
+    SqlPolicyStore,
     policy,
     policy_cluster,
     policy_unit,
     policy_user_unit,
 )
-from scheduler_worker.backends.sql.store import SqlPolicyStore
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy, StoredUnit

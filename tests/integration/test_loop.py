@@ -1,6 +1,7 @@
 """The loop of a broker connection, on real descriptors."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ def test_descriptors_above_1023_are_waited_for():
     with many_descriptors():
         loop = Loop()
         to_read, to_write = os.pipe()
+        source: Any
         with open(to_read, "rb") as source, open(to_write, "wb", buffering=0) as sink:
             assert source.fileno() > 1023
             assert not loop.wait(source, timeout_s=0)

@@ -14,11 +14,15 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import Callback, ConnectionLostError, PublishOutcome
+from scheduler_worker.rpc.serving.connection import (
+    Callback,
+    ConnectionLostError,
+    Listener,
+    PublishOutcome,
+)
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
-    Copy,
     DeadLetter,
     Delivery,
     Publish,
@@ -187,28 +191,17 @@ class BrokerConnection:
         self,
         broker: Broker,
         place: QueueNames,
-        *,
-        on_message: Callable[[Delivery], None],
-        on_answered: Callable[[Publish, PublishOutcome, str], None],
-        on_copied: Callable[[Copy, str | None], None],
-        on_consumers_counted: Callable[[int], None],
-        waited_s: Callable[[str], float],
-        on_ping_confirmed: Callable[[str], None],
-        on_ping_answered: Callable[[bytes], None],
-        is_reconnect: bool = False,
+        listener: Listener,
+        _is_reconnect: bool = False,
     ) -> None:
         self.address = "broker"
         self._broker = broker
         self._machine = broker.machine
         self._place = place
         self.server = place.server
-        self.on_message = on_message
-        self.on_answered = on_answered
-        self.on_copied = on_copied
+        self.listener = listener
         self.vanished: frozenset[str] = frozenset()
         self._unconfirmed: list[Publish] = []
-        self._on_ping_confirmed = on_ping_confirmed
-        self._on_ping_answered = on_ping_answered
         self.process: Process = self._machine.running.process
         self.is_open = True
         self.unacknowledged: dict[int, tuple[_Consumer, Message]] = {}
@@ -269,7 +262,7 @@ class BrokerConnection:
 
     def confirm(self, answer: Publish, fate: PublishOutcome) -> None:
         self._unconfirmed.remove(answer)
-        self.on_answered(answer, fate, "")
+        self.listener.answered(answer, fate, "")
 
     def count_consumers(self) -> None:
         """Every worker has a name of its own."""
@@ -282,13 +275,13 @@ class BrokerConnection:
 
         def publish() -> None:
             self._broker.callers[replies] = lambda body: self.bring(
-                partial(self._on_ping_answered, body)
+                partial(self.listener.ping_answered, body)
             )
             named = f"ping {next(self._broker.pings)}"
             message = Message(named, envelope.encode_ping(name, replies), PING_PATIENCE_S)
             self._broker.history.add(self.server, "pings", message=named)
             self._broker.publish(self._place.queue, message)
-            self.bring(partial(self._on_ping_confirmed, name))
+            self.bring(partial(self.listener.ping_confirmed, name))
 
         self._outbox.append(publish)
         return True
@@ -362,7 +355,7 @@ class BrokerConnection:
             deliveries=message.deliveries if counts else message.counted_by_us,
             is_counted=counts or not message.deliveries,
         )
-        self.bring(partial(self.on_message, arrival))
+        self.bring(partial(self.listener.message, arrival))
 
     def bring(self, deed: Callback) -> None:
         def come() -> None:
@@ -395,11 +388,11 @@ class BrokerConnection:
                 consumer, message = self.unacknowledged[tag]
                 self._broker.history.add(self.server, "counts", message=message.name)
                 self._broker.publish(consumer.queue, message.copy(deliveries))
-                self.bring(partial(self.on_copied, command, None))
+                self.bring(partial(self.listener.copied, command, None))
             case DeadLetter(tag, why):
                 message = self.unacknowledged[tag][1]
                 self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)
-                self.bring(partial(self.on_copied, command, None))
+                self.bring(partial(self.listener.copied, command, None))
 
     def _settle(self, tag: int, how: str) -> tuple[str, Message]:
         consumer, message = self.unacknowledged.pop(tag)

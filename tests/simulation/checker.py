@@ -74,8 +74,8 @@ class Checker:
         longest_s = simulation.setting.wait_timeout_s + SLACK_S
         for worker in simulation.workers if simulation.plan.is_calm else ():
             for outcome in worker.outcomes:
-                if outcome.waited_for_pending_s > longest_s:
-                    waited_s = outcome.waited_for_pending_s
+                if outcome.waits.pending_s > longest_s:
+                    waited_s = outcome.waits.pending_s
                     self._blame(f"{outcome.request_id} waited {waited_s:.2f} s at {worker.name}")
 
     def _check_queues(self, simulation: Simulation) -> None:

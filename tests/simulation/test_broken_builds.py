@@ -189,7 +189,7 @@ def test_a_message_that_is_acknowledged_on_arrival(broken, found_out, what, faul
 
 def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_out):
     def give_back(self, work):
-        self._drop(work)
+        self.forget(work)
         self._settle(*work.tags)
 
     broken(DeliveryTracker, "give_back", give_back)

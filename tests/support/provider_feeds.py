@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from scheduler_worker.errors import PlacementUnavailable
 from scheduler_worker.model.providers import (
+    Held,
     Inventory,
     Listed,
     ProviderFacts,
@@ -168,7 +169,10 @@ class FakePlacement:
         for uuid in uuids:
             self._count("use", uuid)
         return {
-            uuid: Use(generation=self.generations[uuid], taken=dict(self.allocations[uuid]))
+            uuid: Use(
+                generation=self.generations[uuid],
+                taken={name: Held(dict(each)) for name, each in self.allocations[uuid].items()},
+            )
             for uuid in uuids
             if uuid in self.generations
         }

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import TuningPolicyError
-from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
+from scheduler_worker.model.policies import TuningProblem, TuningText
+from scheduler_worker.ports import TuningPolicyTexts
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.issues import Issue
@@ -20,13 +21,11 @@ class FakePolicySource:
     def __init__(self, **texts: str) -> None:
         self.texts = texts
         self.clusters: str | None = 'parameters: {"*": {balloon_min: 500}}'
-        self.problems: tuple[TuningFileProblem, ...] = ()
+        self.problems: tuple[TuningProblem, ...] = ()
 
     def read(self) -> TuningPolicyTexts:
-        policies = (
-            TuningPolicyText(name, f"/{name}.yaml", text) for name, text in self.texts.items()
-        )
-        clusters = self.clusters and TuningPolicyText("tuning", "/tuning.yaml", self.clusters)
+        policies = (TuningText(name, text, f"/{name}.yaml") for name, text in self.texts.items())
+        clusters = self.clusters and TuningText("tuning", self.clusters, "/tuning.yaml")
         return TuningPolicyTexts(
             policies=tuple(policies), clusters=clusters or None, problems=self.problems
         )

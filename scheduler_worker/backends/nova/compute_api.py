@@ -28,6 +28,12 @@ are listed with the last one first (2.59). The ``force`` of up to 2.67 is never 
 """
 _REFUSALS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 """What Nova answers about a server's migration; other errors are about us, or about Nova."""
+_ROLE = f"; give the account of [{options.GROUP}] a role of an administrator"
+_FIXES: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: _ROLE,
+    HTTPStatus.FORBIDDEN: _ROLE,
+    HTTPStatus.NOT_ACCEPTABLE: f"; microversion {MICROVERSION}, of Rocky, is needed",
+}
 _PAGE = 200
 _MOST_PAGES = 20
 _MOST_MESSAGE = 300
@@ -178,7 +184,8 @@ class ComputeApi:
             return body
         kind = MigrationRefused if status in refusals else BackendError
         raise kind(
-            f"Nova answers {status}: {_message(answer.content) or answer.reason}{_fix(status)}"
+            f"Nova answers {status}: {_message(answer.content) or answer.reason}"
+            f"{_FIXES.get(status, '')}"
         )
 
 
@@ -191,13 +198,3 @@ def _message(body: bytes) -> str:
     faults = document.values() if isinstance(document, dict) else ()
     texts = [fault["message"] for fault in faults if isinstance(fault, dict) and "message" in fault]
     return cut(str(texts[0]), _MOST_MESSAGE) if texts else ""
-
-
-def _fix(status: int) -> str:
-    match status:
-        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
-            return f"; give the account of [{options.GROUP}] a role of an administrator"
-        case HTTPStatus.NOT_ACCEPTABLE:
-            return f"; microversion {MICROVERSION}, of Rocky, is needed"
-        case _:
-            return ""

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import seconds
-from scheduler_worker.backends.sql.database import DRIVERS, KEEPALIVES
+from scheduler_worker.backends.sql.database import DRIVERS, server_arguments
 from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.redaction import without_user
@@ -96,18 +96,8 @@ def _created(what: str, url: URL, settings: NovaDatabasesSettings) -> Engine:
 
 def _arguments(dialect: str, settings: NovaDatabasesSettings) -> dict[str, Any]:
     """What the driver gets, so that nothing is written and nothing waits for ever."""
-    connect_s = max(1, round(settings.connect_timeout_s))
-    statement_s = max(1, round(settings.statement_timeout_s))
+    common = server_arguments(dialect, settings.connect_timeout_s, settings.statement_timeout_s)
     if dialect == "postgresql":
-        return {
-            "connect_timeout": connect_s,
-            "application_name": "scheduler_worker",
-            **KEEPALIVES,
-            "options": f"-c default_transaction_read_only=on -c statement_timeout={statement_s}s",
-        }
-    return {
-        "connect_timeout": connect_s,
-        "read_timeout": statement_s,
-        "write_timeout": statement_s,
-        "init_command": "SET SESSION TRANSACTION READ ONLY",
-    }
+        limit = f"-c statement_timeout={max(1, round(settings.statement_timeout_s))}s"
+        return common | {"options": f"-c default_transaction_read_only=on {limit}"}
+    return common | {"init_command": "SET SESSION TRANSACTION READ ONLY"}

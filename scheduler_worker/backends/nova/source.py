@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -115,7 +114,7 @@ class NovaDatabases:
         )
         # By the index of updated_at. A removal moves deleted_at alone, shortly after a change.
         table = instances.c
-        changed = func.coalesce(table.deleted_at, table.updated_at)
+        changed = func.coalesce(table.deleted_at, table.updated_at).label("changed")
         moved = select(
             table.uuid, table.host, changed, table.deleted, table.vm_state, table.task_state
         ).where(table.updated_at >= moment(instances_since_s))
@@ -123,7 +122,7 @@ class NovaDatabases:
             return RecentChanges(
                 now_s(connection),
                 _changed(connection, nodes),
-                [_changed_instance(*row) for row in connection.execute(moved)],
+                [_changed_instance(row) for row in connection.execute(moved)],
             )
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
@@ -246,20 +245,13 @@ _BUILDING = "building"
 """The state of an instance from its creation until its build has succeeded or failed."""
 
 
-def _changed_instance(
-    uuid: str,
-    host: str | None,
-    changed: datetime,
-    deleted: int,
-    vm_state: str | None,
-    task_state: str | None,
-) -> ChangedRow:
-    if deleted:
-        return ChangedRow(uuid, None, seconds(changed), is_settled=True)
+def _changed_instance(row: Any) -> ChangedRow:
+    if row.deleted:
+        return ChangedRow(row.uuid, None, seconds(row.changed), is_settled=True)
     # The API sets a task before it asks for a move, so without one nobody has asked since. A
     # compute ends the task of scheduling before it enters itself as the host of what it builds.
-    is_settled = task_state is None and vm_state != _BUILDING
-    return ChangedRow(uuid, host, seconds(changed), is_settled=is_settled)
+    is_settled = row.task_state is None and row.vm_state != _BUILDING
+    return ChangedRow(row.uuid, row.host, seconds(row.changed), is_settled=is_settled)
 
 
 def _by_host(connection: Connection, query: Any) -> dict[str, list[dict[str, Any]]]:

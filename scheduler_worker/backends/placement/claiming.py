@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.placement.reading import MAX_DETAIL, Held
+from scheduler_worker.backends.placement.reading import MAX_DETAIL
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
     Consumer,
+    Held,
     Owner,
     ProviderSummary,
 )
@@ -81,7 +82,14 @@ class PlacementAllocations:
     def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> ClaimRefusal | None:
         body = {consumer.uuid: _encoded(consumer) for consumer in consumers}
         answer = self._session.request("POST", "/allocations", body, timeout_s=timeout_s)
-        return None if answer.is_ok else _refusal(answer)
+        if answer.is_ok:
+            return None
+        code, detail = answer.error
+        why = _why(answer.status, code, detail)
+        if why is None:
+            raise _refused("POST", answer)
+        providers = tuple(_UUID.findall(detail))
+        return ClaimRefusal(why=why, message=_sentence(detail), providers=providers)
 
     def read(self, uuid: str, *, timeout_s: float) -> Consumer | None:
         answer = self._session.request("GET", f"/allocations/{uuid}", timeout_s=timeout_s)
@@ -117,16 +125,8 @@ def _encoded(consumer: Consumer) -> dict[str, Any]:
     return body
 
 
-def _refusal(answer: PlacementAnswer) -> ClaimRefusal:
-    """Why nothing was written. Raises PlacementRefused for a reason that will not go away."""
-    code, detail = answer.error
-    why = _why(answer.status, code, detail)
-    if why is None:
-        raise _refused("POST", answer)
-    return ClaimRefusal(why=why, message=_sentence(detail), providers=tuple(_UUID.findall(detail)))
-
-
 def _why(status: int, code: str, detail: str) -> Why | None:
+    """Why nothing was written; None: for a reason that will not go away."""
     if status == 409 and code == _CONCURRENT:
         return Why.CHANGED if _OF_CONSUMER in detail else Why.BUSY
     if status == 409:

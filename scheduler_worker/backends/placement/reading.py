@@ -54,17 +54,6 @@ class _Aggregates(msgspec.Struct):
     aggregates: tuple[str, ...]
 
 
-class Held(msgspec.Struct):
-    """What a consumer holds of a provider."""
-
-    resources: dict[str, int]
-
-
-class _Allocations(msgspec.Struct):
-    resource_provider_generation: int
-    allocations: dict[str, Held]
-
-
 class _Usages(msgspec.Struct):
     usages: dict[str, int]
 
@@ -100,7 +89,9 @@ class PlacementReader:
         return self._each(uuids, partial(self._traits, aggregates=aggregates))
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
-        return self._each(uuids, self._use)
+        return self._each(
+            uuids, lambda uuid: self._find(f"/resource_providers/{uuid}/allocations", Use)
+        )
 
     def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         return self._each(uuids, self._usages)
@@ -168,15 +159,6 @@ class PlacementReader:
             return None
         return ProviderTraits(
             traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(member_of.aggregates))
-        )
-
-    def _use(self, uuid: str) -> Use | None:
-        answer = self._find(f"/resource_providers/{uuid}/allocations", _Allocations)
-        if answer is None:
-            return None
-        return Use(
-            generation=answer.resource_provider_generation,
-            taken={consumer: held.resources for consumer, held in answer.allocations.items()},
         )
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:

@@ -104,7 +104,11 @@ class PlacementSession:
             raise PlacementUnavailable(_described(error)) from None
         except (keystone_errors.ClientException, OSError, ValueError) as error:
             raise PlacementRefused(_described(error)) from None
-        answer = PlacementAnswer(response.status_code, _decoded(response.content))
+        try:
+            decoded = msgspec.json.decode(response.content)
+        except msgspec.DecodeError:
+            decoded = None
+        answer = PlacementAnswer(response.status_code, decoded)
         if answer.status >= 500:
             raise PlacementUnavailable(f"it answered {_summary(answer)}")
         if answer.status in {401, 403}:
@@ -166,13 +170,6 @@ def open_session(conf: cfg.ConfigOpts, *, connections: int) -> PlacementSession:
     for scheme in ("http://", "https://"):
         session.session.get_adapter(scheme).init_poolmanager(1, connections, block=True)
     return PlacementSession(adapter, timeout_s=options.timeout or DEFAULT_TIMEOUT_S)
-
-
-def _decoded(content: bytes) -> Any:
-    try:
-        return msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        return None
 
 
 def _summary(answer: PlacementAnswer) -> str:

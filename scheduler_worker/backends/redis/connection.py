@@ -4,8 +4,10 @@ Every error is raised as :class:`StateUnavailable`, which names host and port an
 password.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -75,31 +77,26 @@ class RedisServer:
         With ``lasting`` the reply waits for as many replicas as configured.
         """
         text, replicas = self._scripts[script], self._wait_replicas if lasting else 0
-        return self._called(
-            lambda: self._use(keys[0], lambda node: node.run(text, keys, args, replicas)),
-            key=keys[0],
-        )
+        use = partial(self._use, keys[0], lambda node: node.run(text, keys, args, replicas))
+        return self._called(use, keys[0])
 
     def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> None:
         """Run a script without retries; during an outage, when it is over."""
-        text, key = self._scripts[script], keys[0]
-
-        def run() -> None:
-            self._use(key, lambda node: node.run(text, keys, args))
-
+        text = self._scripts[script]
+        run = partial(self._use, keys[0], lambda node: node.run(text, keys, args))
         # Without retries: it is called while an error is on its way to the caller.
-        if not self._outages.defer(self._nodes.group(key), run):
-            self._translated(run)
+        if not self._outages.defer(self._nodes.group(keys[0]), run):
+            with self._translated():
+                run()
 
     def command(self, key: str, *words: Any) -> Any:
         """Send a command to the server that has the key. A retry may send it twice."""
-        return self._called(lambda: self._use(key, lambda node: node.command(*words)), key=key)
+        return self._called(partial(self._use, key, lambda node: node.command(*words)), key)
 
     def of_each(self, function: Callable[[RedisNode], T]) -> Mapping[str, T]:
         """The function's result for each server that has keys, by the server's name."""
         return self._called(
-            lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()},
-            key=None,
+            lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()}
         )
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
@@ -120,7 +117,8 @@ class RedisServer:
             # A nudge that nobody awaits any more must not stay for ever.
             node.command("PEXPIRE", key, NUDGE_MS)
 
-        self._translated(lambda: self._use(key, push))
+        with self._translated():
+            self._use(key, push)
 
     def refuse(self) -> None:
         """Refuse every further call, and end retries."""
@@ -142,7 +140,7 @@ class RedisServer:
                 self._nodes.lost(node)
             raise
 
-    def _called(self, function: Callable[[], T], *, key: str | None) -> T:
+    def _called(self, function: Callable[[], T], key: str | None = None) -> T:
         """Call the function; retry after passing errors, unless an outage is known.
 
         ``key`` is one of the keys that it uses; None: it uses all servers.
@@ -158,15 +156,12 @@ class RedisServer:
         except exceptions.RedisError as error:
             if not is_passing(error) or self._outages.is_on(of):
                 raise self._unavailable(error) from error
-        return self._translated(lambda: self._retried(function, key))
-
-    def _retried(self, function: Callable[[], T], key: str | None) -> T:
         try:
             return self._retrying(function)
         except exceptions.RedisError as error:
             if self._may_be_retried(error):
-                self._outages.begin(self._nodes.group(key), error, lambda: self._ping(key))
-            raise
+                self._outages.begin(of, error, partial(self._ping, key))
+            raise self._unavailable(error) from error
 
     def _ping(self, key: str | None) -> None:
         """Ping the server that has the key, or all servers. Raises RedisError."""
@@ -177,9 +172,10 @@ class RedisServer:
     def _may_be_retried(self, error: BaseException) -> bool:
         return is_passing(error) and not self._closed.is_set()
 
-    def _translated(self, function: Callable[[], T]) -> T:
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
-            return function()
+            yield
         except exceptions.RedisError as error:
             raise self._unavailable(error) from error
 

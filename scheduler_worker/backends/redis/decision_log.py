@@ -57,7 +57,8 @@ class RedisDecisionLog:
         packed: list[Any] = []
         for begin in range(0, len(records), _GROUP):
             group = records[begin : begin + _GROUP]
-            packed += [len(group), _packed([record.details for record in group])]
+            details = msgspec.msgpack.encode([record.details for record in group])
+            packed += [len(group), zlib.compress(details, _LEVEL)]
             for record in group:
                 packed += [_joined(record.instances), record.outline]
         try:
@@ -98,7 +99,9 @@ class RedisDecisionLog:
         keys = [self._key(scope), self._key(scope, ":details")]
         reply = self._server.run(_DETAILS, keys, [str(position) for position in positions])
         places, stored = reply.value
-        groups = [None if packed is None else _unpacked(packed) for packed in stored]
+        groups = [
+            None if packed is None else _GROUPS.decode(zlib.decompress(packed)) for packed in stored
+        ]
         details: list[bytes | None] = []
         for which, number in places:
             group = groups[which - 1] if which else None
@@ -127,14 +130,6 @@ def _logged(entry: Any) -> Logged:
 def _joined(instances: Iterable[str]) -> str:
     """Separated by spaces, which the ids of a caller may have."""
     return " ".join([quote(instance, safe="") for instance in instances])
-
-
-def _packed(details: Sequence[bytes]) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode(details), _LEVEL)
-
-
-def _unpacked(group: bytes) -> list[bytes]:
-    return _GROUPS.decode(zlib.decompress(group))
 
 
 _GROUPS = msgspec.msgpack.Decoder(list[bytes])

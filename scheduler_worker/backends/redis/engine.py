@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import structs
+
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import RedisServer
@@ -26,7 +28,6 @@ from scheduler_worker.ports import (
     Clock,
     EngineGuarantees,
     LockGrant,
-    Put,
     Seen,
     Transaction,
     Written,
@@ -261,13 +262,8 @@ class RedisState:
         if later.reset:
             return later
         by_key.update((change.key, change) for change in later.entries)
-        return Changes(
-            epoch=later.epoch,
-            version=later.version,
-            now_s=later.now_s,
-            entries=[change for change in by_key.values() if change.value is not None],
-            reset=True,
-        )
+        entries = [change for change in by_key.values() if change.value is not None]
+        return structs.replace(later, entries=entries, reset=True)
 
     def _pages(self, scope: str) -> Iterator[Change]:
         _, records, changed, *_ = self._keys(scope)
@@ -347,14 +343,12 @@ def _packed(transactions: Sequence[Transaction]) -> Iterator[Any]:
         yield from (len(transaction.guards), len(transaction.puts))
         for guard in transaction.guards:
             yield from guard
-        for put in transaction.puts:
-            yield from _packed_put(put)
-
-
-def _packed_put(put: Put) -> tuple[Any, ...]:
-    if put.value is None:
-        return put.key, "delete", "", ""
-    return put.key, "put", put.value, "" if put.expires_at_s is None else _micro(put.expires_at_s)
+        for key, value, expires_at_s in transaction.puts:
+            if value is None:
+                yield from (key, "delete", "", "")
+            else:
+                expires = "" if expires_at_s is None else _micro(expires_at_s)
+                yield from (key, "put", value, expires)
 
 
 def _written(answer: bytes) -> Written:

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import hiredis
 from redis import exceptions
@@ -106,7 +106,13 @@ class RedisNode:
         except exceptions.NoScriptError:
             value = connection.ask("EVAL", script.text, len(keys), *keys, *args)
         if wait_replicas and value is not None:
-            self._wait_for_replicas(connection, wait_replicas)
+            # On the connection that wrote: WAIT covers the writes of its own connection.
+            have = connection.ask("WAIT", wait_replicas, self._replication_ms)
+            if have < wait_replicas:
+                raise exceptions.RedisError(
+                    f"{have} of the {wait_replicas} replicas that [state] wait_replicas asks for "
+                    "have the write; whether it outlives a failover is unknown"
+                )
         return ScriptReply(value, connection.run_id)
 
     def wait(self, key: str, timeout_s: float) -> None:
@@ -137,34 +143,6 @@ class RedisNode:
         self._commands.pool.disconnect()
         self._waits.pool.disconnect()
 
-    def _wait_for_replicas(self, connection: "_Connection", replicas: int) -> None:
-        # On the connection that wrote: WAIT covers the writes of its own connection.
-        have = connection.ask("WAIT", replicas, self._replication_ms)
-        if have < replicas:
-            raise exceptions.RedisError(
-                f"{have} of the {replicas} replicas that [state] wait_replicas asks for have the "
-                "write; whether it outlives a failover is unknown"
-            )
-
-
-class Nodes(Protocol):
-    """All servers of one state."""
-
-    def of(self, key: str) -> RedisNode:
-        """The server that has the key. Raises RedisError."""
-
-    def group(self, key: str | None) -> Hashable:
-        """An id of the keys that are always on the same server as this one; None: all keys."""
-
-    def all(self) -> Mapping[str, RedisNode]:
-        """All servers that have keys, by name. Raises RedisError."""
-
-    def lost(self, node: RedisNode) -> None:
-        """Note that the node failed, or redirected a command."""
-
-    def disconnect(self) -> None:
-        """Close all connections."""
-
 
 class OneNode:
     """A single server, or the master of a sentinel's service: its connections find out which."""
@@ -174,18 +152,23 @@ class OneNode:
         self._node = node
 
     def of(self, key: str) -> RedisNode:
+        """The server that has the key. Raises RedisError."""
         return self._node
 
     def group(self, key: str | None) -> Hashable:
+        """An id of the keys that are always on the same server as this one; None: all keys."""
         return None
 
     def all(self) -> Mapping[str, RedisNode]:
+        """All servers that have keys, by name. Raises RedisError."""
         return {self._name: self._node}
 
     def lost(self, node: RedisNode) -> None:
-        pass  # its connections ended with the error; new ones ask the sentinels again
+        """Note that the node failed, or redirected a command."""
+        # Its connections ended with the error; new ones ask the sentinels again.
 
     def disconnect(self) -> None:
+        """Close all connections."""
         self._node.disconnect()
 
 
@@ -263,6 +246,10 @@ class ClusterNodes:
 
     def _node(self, address: Address) -> RedisNode:
         return self._nodes.get(address) or self._nodes.setdefault(address, self._open_node(address))
+
+
+Nodes = OneNode | ClusterNodes
+"""All servers of one state."""
 
 
 class _Connection:

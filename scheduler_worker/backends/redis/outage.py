@@ -83,7 +83,14 @@ class Outages:
 
     def _run(self, of: Hashable, outage: _Outage, ask: Callable[[], object]) -> None:
         try:
-            self._ask_until_over(outage, ask)
+            while not self._closed.wait(RETRY_DELAY_S):
+                try:
+                    ask()
+                except exceptions.RedisError as error:
+                    if is_passing(error):
+                        outage.why = str(error)
+                        continue
+                break
         finally:  # else callers would fail for ever
             with self._guard:
                 del self._known[of]
@@ -91,13 +98,3 @@ class Outages:
                 with contextlib.suppress(exceptions.RedisError):
                     call()
             outage.over.set()
-
-    def _ask_until_over(self, outage: _Outage, ask: Callable[[], object]) -> None:
-        while not self._closed.wait(RETRY_DELAY_S):
-            try:
-                ask()
-            except exceptions.RedisError as error:
-                if is_passing(error):
-                    outage.why = str(error)
-                    continue
-            break

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakSet
+
+import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, unprivileged
@@ -66,7 +68,9 @@ class _Pool:
         sandbox = self._taken(until_s - self._settings.timeout_s / 2)
         is_broken = True
         try:
-            answer = sandbox.call(_asked(question), until_s - time.monotonic())
+            named = {"plugin": question.plugin.name, "kind": question.plugin.kind}
+            asked = msgspec.structs.asdict(question) | named
+            answer = sandbox.call(asked, until_s - time.monotonic())
             is_broken = False
         except ExternalUnitFailed as error:
             is_broken = isinstance(error, SandboxBroken)
@@ -261,13 +265,6 @@ class Sandboxes(Plugins):
         more = f" ({unsaid} more failures since the last message)" if unsaid else ""
         done = self.fallback(plugin).words
         LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
-
-
-def _asked(question: PluginCall) -> dict[str, Any]:
-    """A call as the runner gets it."""
-    asked = ("hosts", "vm", "properties", "facts", "spec", "now_s")
-    plugin = {"plugin": question.plugin.name, "kind": question.plugin.kind}
-    return plugin | {name: getattr(question, name) for name in asked}
 
 
 def signature_of(path: Path) -> Signature | None:

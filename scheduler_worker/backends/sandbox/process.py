@@ -12,7 +12,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +143,8 @@ class Sandbox:
 
     def _send(self, message: Mapping[str, Any], until_s: float) -> None:
         body = msgspec.json.encode(message)
-        try:
-            self._socket.settimeout(_left(until_s))
+        with self._until(until_s):
             self._socket.sendall(struct.pack(">I", len(body)) + body)
-        except TimeoutError:
-            raise SandboxBroken("it did not answer in time") from None
-        except OSError as error:
-            raise SandboxBroken(f"its process has ended: {error}") from None
 
     def _receive(self, until_s: float) -> object:
         size = struct.unpack(">I", self._exactly(4, until_s))[0]
@@ -163,17 +158,26 @@ class Sandbox:
     def _exactly(self, size: int, until_s: float) -> bytes:
         received = bytearray()
         while len(received) < size:
-            try:
-                self._socket.settimeout(_left(until_s))
+            with self._until(until_s):
                 more = self._socket.recv(min(size - len(received), 65536))
-            except TimeoutError:
-                raise SandboxBroken("it did not answer in time") from None
-            except OSError as error:
-                raise SandboxBroken(f"its process has ended: {error}") from None
             if not more:
                 raise SandboxBroken("its process has ended")
             received += more
         return bytes(received)
+
+    @contextlib.contextmanager
+    def _until(self, until_s: float) -> Iterator[None]:
+        """Inside, the socket blocks no longer; its errors are raised as SandboxBroken."""
+        try:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            yield
+        except TimeoutError:
+            raise SandboxBroken("it did not answer in time") from None
+        except OSError as error:
+            raise SandboxBroken(f"its process has ended: {error}") from None
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:
@@ -190,10 +194,3 @@ def unprivileged(user: str | None) -> tuple[int, int] | None:
     if account.pw_uid == 0:
         raise ConfigError("[external_units] user: code of others must not run as root")
     return account.pw_uid, account.pw_gid
-
-
-def _left(until_s: float) -> float:
-    left_s = until_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s

@@ -67,7 +67,11 @@ def main(text: str) -> None:
     ended = os.pidfd_open(server)
     select.select([lifeline, ended], [], [])
     _kill_children(server)
-    _remove(settings["folder"])
+    import shutil  # not in the server, which would have it for each unit
+
+    # The private folder is removed here, for the worker may have been killed.
+    _LIBC.umount2(settings["folder"].encode(), 2)  # detached, for it is our working directory
+    shutil.rmtree(settings["folder"], ignore_errors=True)
 
 
 def _moved(standard: int) -> int:
@@ -137,14 +141,6 @@ def _kill_children(server: int) -> None:
         pids = _children()
 
 
-def _remove(folder: str) -> None:
-    """Remove the private folder, for the worker may have been killed."""
-    import shutil  # not in the server, which would have it for each unit
-
-    _LIBC.umount2(folder.encode(), 2)  # detached, for it is our working directory
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def _children() -> list[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
@@ -170,7 +166,8 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
     if "processes" in isolation or settings["user"] is not None:
-        _drop_capabilities()
+        header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+        _LIBC.capset(header, (ctypes.c_uint32 * 6)())  # drops all capabilities
     if _landlock(settings):
         isolation = [*isolation, "landlock"]
     _limit(settings)
@@ -190,11 +187,6 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
 
 def _prctl(option: int, value: int) -> None:
     _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
-
-
-def _drop_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
-    _LIBC.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def _limit(settings: dict[str, Any]) -> None:

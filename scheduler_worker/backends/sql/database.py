@@ -128,28 +128,31 @@ _HINT = (
 )
 
 
-KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3}
-"""libpq waits as long as the connection lives: a host that is gone must be noticed."""
+def server_arguments(dialect: str, connect_s: float, statement_s: float) -> dict[str, Any]:
+    """What the driver of a server gets, so that no connection waits for ever."""
+    connect_timeout = max(1, round(connect_s))
+    if dialect == "postgresql":
+        # libpq waits as long as the connection lives: a host that is gone must be noticed.
+        keepalives = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3}
+        named = {"application_name": "scheduler_worker"}
+        return {"connect_timeout": connect_timeout, **named, **keepalives}
+    timeout = max(1, round(statement_s))
+    return {"connect_timeout": connect_timeout, "read_timeout": timeout, "write_timeout": timeout}
 
 
 def _arguments(dialect: str, settings: PolicyStoreSettings) -> dict[str, Any]:
     """What the driver gets, so that no connection and no statement waits for ever."""
-    lock_s, connect_s = settings.lock_timeout_s, settings.connect_timeout_s
+    lock_s, statement_s = settings.lock_timeout_s, settings.statement_timeout_s
     if dialect == "sqlite":
         return {"timeout": lock_s, "check_same_thread": False}
+    common = server_arguments(dialect, settings.connect_timeout_s, statement_s)
     if dialect == "postgresql":
-        lock_ms, statement_ms = int(lock_s * 1000), int(settings.statement_timeout_s * 1000)
-        return {
-            "connect_timeout": max(1, round(connect_s)),
-            "application_name": "scheduler_worker",
-            **KEEPALIVES,
+        lock_ms, statement_ms = int(lock_s * 1000), int(statement_s * 1000)
+        return common | {
             "options": f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
             "-c default_transaction_isolation=repeatable\\ read",
         }
-    return {
-        "connect_timeout": max(1, round(connect_s)),
-        "read_timeout": max(1, round(settings.statement_timeout_s)),
-        "write_timeout": max(1, round(settings.statement_timeout_s)),
+    return common | {
         "charset": "utf8mb4",
         "init_command": "SET SESSION sql_mode = 'TRADITIONAL', tx_isolation = 'REPEATABLE-READ', "
         f"innodb_lock_wait_timeout = {max(1, round(lock_s))}",

@@ -1,21 +1,29 @@
-"""The policy store on SQL."""
+"""The policy store on SQL, and its tables as statements name them; ``migrations/`` makes them.
+
+Names and texts compare by code points, so that all databases agree on what is equal; ``name_key``
+is the name without letter case.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, tuple_, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Row,
+    column,
+    delete,
+    insert,
+    select,
+    table,
+    tuple_,
+    update,
+)
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.database import Database
-from scheduler_worker.backends.sql.schema import (
-    NAME,
-    audit,
-    policy,
-    policy_cluster,
-    policy_unit,
-    policy_user_unit,
-)
 from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
 from scheduler_worker.model.policies import read_policy, write_policy
 from scheduler_worker.policy_store import (
@@ -31,7 +39,36 @@ from scheduler_worker.policy_store import (
 )
 from scheduler_worker.wording import cut
 
-_MAX_REASON = 4096
+NAME = 255
+"""Characters of a name, at most."""
+_LONGEST = {"user": NAME, "origin": NAME, "action": 64, "subject": NAME, "reason": 4096}
+"""Characters of the texts of an entry of the audit, at most."""
+
+policy_unit = table(
+    "policy_unit",
+    *map(column, ("id", "name", "kind", "description", "parameters")),
+    column("is_enabled", Boolean),
+)
+"""User units; ``parameters`` is a JSON object of names and regexes."""
+policy = table(
+    "policy",
+    *map(column, ("id", "name", "name_key", "document", "version", "changed_by", "changed_at_s")),
+)
+"""Policies, each a JSON document."""
+policy_user_unit = table("policy_user_unit", column("policy_id"), column("unit_id"))
+"""The user units that a policy uses; the worker's own are code."""
+policy_cluster = table(
+    "policy_cluster",
+    *map(column, ("cluster", "policy_id", "built_in_policy", "parameters", "version")),
+    *map(column, ("changed_by", "changed_at_s")),
+)
+"""The attachments: to a stored policy, or to one that is code; ``parameters`` is a JSON object."""
+audit = table(
+    "audit",
+    *map(column, ("id", "at_s", "user_name", "origin", "action", "subject", "result", "reason")),
+    *map(column, ("before", "after")),
+)
+"""Every change, and every attempt that was refused; rows are only added."""
 
 
 class SqlPolicyStore:
@@ -122,13 +159,13 @@ class SqlPolicyStore:
                 select(_POLICY.c.id).where(_POLICY.c.id == attachment.policy_id)
             ):
                 raise NotFound("policy", attachment.policy_id)
-            table, row = policy_cluster, _attachment_row(attachment)
+            attached, row = policy_cluster, _attachment_row(attachment)
             if now is None:
-                connection.execute(insert(table), row)
+                connection.execute(insert(attached), row)
             else:
                 done = connection.execute(
-                    update(table)
-                    .where(table.c.cluster == cluster, table.c.version == expected_version)
+                    update(attached)
+                    .where(attached.c.cluster == cluster, attached.c.version == expected_version)
                     .values(row)
                 )
                 if not done.rowcount:
@@ -144,13 +181,17 @@ class SqlPolicyStore:
     def units(self) -> list[StoredUnit]:
         with self.database.reading() as connection:
             query = select(policy_unit).order_by(policy_unit.c.name, policy_unit.c.kind)
-            return [_stored_unit(row) for row in connection.execute(query)]
+            return [
+                StoredUnit(**row._asdict() | {"parameters": _parameters(row.parameters)})
+                for row in connection.execute(query)
+            ]
 
     def put_units(self, units: Sequence[StoredUnit]) -> None:
         def work(connection: Connection) -> None:
             known = set(connection.scalars(select(policy_unit.c.id)))
             for unit in units:
-                row = _unit_row(unit)
+                row = msgspec.structs.asdict(unit)
+                row |= {"kind": str(unit.kind), "parameters": _json(unit.parameters)}
                 if unit.id in known:
                     change = update(policy_unit).where(policy_unit.c.id == unit.id).values(row)
                     connection.execute(change)
@@ -220,7 +261,7 @@ def _conditions(criteria: AuditFilter) -> list[ColumnElement[bool]]:
         audit.c.subject: criteria.subject,
         audit.c.result: criteria.result,
     }
-    conditions = [column == value for column, value in equal.items() if value is not None]
+    conditions = [each == value for each, value in equal.items() if value is not None]
     if criteria.since_s is not None:
         conditions.append(audit.c.at_s >= criteria.since_s)
     if criteria.until_s is not None:
@@ -303,15 +344,6 @@ def _attachment_row(attachment: Attachment) -> dict[str, Any]:
     }
 
 
-def _unit_row(unit: StoredUnit) -> dict[str, Any]:
-    fields = {"kind": str(unit.kind), "parameters": _json(unit.parameters)}
-    return msgspec.structs.asdict(unit) | fields
-
-
-def _stored_unit(row: Row[Any]) -> StoredUnit:
-    return StoredUnit(**row._asdict() | {"parameters": _parameters(row.parameters)})
-
-
 def _json(parameters: Mapping[str, str]) -> str:
     return msgspec.json.encode(parameters, order="sorted").decode()
 
@@ -364,15 +396,8 @@ def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
 
 def _record(connection: Connection, entry: AuditEntry) -> None:
     """Add an entry, which gets its number from the database."""
-    row = {
-        "at_s": entry.at_s,
-        "user_name": cut(entry.user, NAME),
-        "origin": cut(entry.origin, NAME),
-        "action": cut(entry.action, 64),
-        "subject": cut(entry.subject, NAME),
-        "result": entry.result,
-        "reason": cut(entry.reason, _MAX_REASON),
-        "before": entry.before,
-        "after": entry.after,
-    }
+    row = msgspec.structs.asdict(entry)
+    row |= {name: cut(row[name], most) for name, most in _LONGEST.items()}
+    del row["id"]
+    row["user_name"] = row.pop("user")
     connection.execute(insert(audit), row)

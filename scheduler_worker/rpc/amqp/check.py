@@ -10,7 +10,7 @@ from scheduler_worker.errors import BusUnavailable, ConfigError
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.protocol import ProtocolConnection, translated
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
-from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener
 from scheduler_worker.rpc.serving.settings import QueueNames
 
 
@@ -33,7 +33,7 @@ def refusals(settings: AmqpSettings, names: QueueNames) -> Iterator[tuple[str, s
     """
     for broker in settings.brokers:
         try:
-            connection = BrokerConnection(settings, broker, names)
+            connection = BrokerConnection(settings, broker, names, Listener())
         except ConnectionLostError as error:
             yield broker.address, f"RabbitMQ cannot be reached: {error}"
         except (BusUnavailable, ConfigError) as error:

@@ -7,7 +7,7 @@ channel over a message that it refuses. What is written is sent by :meth:`Broker
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,13 @@ from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
 from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, PublishOutcome
+from scheduler_worker.rpc.serving.connection import (
+    BusConnection,
+    ConnectionLostError,
+    Listener,
+    PublishOutcome,
+    ignore,
+)
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
@@ -74,42 +80,21 @@ class _Unacknowledged(NamedTuple):
     """Since when it has been waiting at the broker, as far as that is known."""
 
 
-def _ignore(*_: object) -> None:
-    """The default callback."""
-
-
-class BrokerConnection:
-    """Implements :class:`BusConnection` over AMQP; opened as :class:`Open` says.
-
-    Raises BusUnavailable, ConfigError, ConnectionLostError.
-    """
+class BrokerConnection(BusConnection):
+    """A connection over AMQP; opened as :data:`Open` says."""
 
     def __init__(
         self,
         settings: AmqpSettings,
         broker: Broker,
         names: QueueNames,
-        *,
-        on_message: Callable[[Delivery], None] = _ignore,
-        on_answered: Callable[[Publish, PublishOutcome, str], None] = _ignore,
-        on_copied: Callable[[Copy, str | None], None] = _ignore,
-        on_consumers_counted: Callable[[int], None] = _ignore,
-        waited_s: Callable[[str], float] = lambda _queue: 0.0,
-        on_ping_confirmed: Callable[[str], None] = _ignore,
-        on_ping_answered: Callable[[bytes], None] = _ignore,
+        listener: Listener,
         is_reconnect: bool = False,
     ) -> None:
         self._settings = settings
         self._names = names
         self.address = broker.address
-        self.comes_first = True
-        self._on_message = on_message
-        self._on_answered = on_answered
-        self._on_copied = on_copied
-        self._on_consumers_counted = on_consumers_counted
-        self._waited_s = waited_s
-        self._on_ping_confirmed = on_ping_confirmed
-        self._on_ping_answered = on_ping_answered
+        self._listener = listener
         self._unacknowledged: dict[int, _Unacknowledged] = {}
         self._consumed: dict[str, str] = {}
         """The queue of each consumer, by its tag."""
@@ -118,8 +103,6 @@ class BrokerConnection:
         """The channel on which pings are answered; None where the broker permits no answers."""
         self._ping_queue = f"{names.own_queue}.pings-{unique_hex()}"
         self._last_received_s = time.monotonic()
-        self.is_blocked = False
-        """By ``connection.blocked``."""
         self._amqp = ProtocolConnection(
             settings,
             broker,
@@ -131,7 +114,6 @@ class BrokerConnection:
         with translated(broker, names, self.close):
             self._amqp.connect()
             self.vanished = self._open(is_reconnect=is_reconnect)
-            """Queues that no longer existed, with what was in them."""
             self._amqp.transport.cork()
 
     def _open(self, *, is_reconnect: bool) -> frozenset[str]:
@@ -148,6 +130,7 @@ class BrokerConnection:
         return int(self._amqp.transport.sock.fileno())
 
     def _blocked(self, is_blocked: bool) -> None:
+        """By ``connection.blocked``."""
         self.is_blocked = is_blocked
 
     def _open_publisher(self) -> None:
@@ -193,9 +176,8 @@ class BrokerConnection:
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
         """Raises BusUnavailable where a permission is missing."""
-        queues = [self._names.own_queue, self._names.fanout_queue]
-        if shared:
-            queues.insert(0, self._names.queue)
+        queues = [self._names.queue] if shared else []
+        queues += [self._names.own_queue, self._names.fanout_queue]
         self._amqp.transport.uncork()
         with translated(self._amqp.broker, self._names, self.close):
             for queue in queues:
@@ -249,7 +231,7 @@ class BrokerConnection:
 
     def _received(self, channel: int, content: Content) -> None:
         if channel == self._ping_channel:
-            self._on_ping_answered(content.body)
+            self._listener.ping_answered(content.body)
         elif content.signature == frames.BASIC_DELIVER:
             self._delivered(content)
         elif self._publisher is not None:
@@ -259,12 +241,12 @@ class BrokerConnection:
         consumer, tag, is_redelivered = frames.delivered(content.arguments)
         queue = self._consumed[consumer]
         read = properties.read(content.properties)
-        since_s = time.monotonic() - self._waited_s(queue)
+        since_s = time.monotonic() - self._listener.waited_s(queue)
         self._unacknowledged[tag] = _Unacknowledged(queue, content, read, since_s)
         # Classic queues only tell that a message was delivered before, not how often.
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
-        self._on_message(
+        self._listener.message(
             Delivery(
                 tag=tag,
                 queue=queue,
@@ -281,7 +263,7 @@ class BrokerConnection:
         if self._publisher is None or channel != self._publisher.channel:
             return False
         if signature == frames.QUEUE_DECLARE_OK:
-            self._on_consumers_counted(frames.consumers_declared(arguments))
+            self._listener.consumers_counted(frames.consumers_declared(arguments))
             return True
         return self._publisher.received(signature, arguments)
 
@@ -318,7 +300,7 @@ class BrokerConnection:
                 self._copy(command, self._names.dead_letters, headers, None)
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
-        done = self._answered if matters else _ignore
+        done = self._answered if matters else ignore
         self._publish(Publication(queue, frames.ANSWER, body, done))
 
     def ping(self, name: str) -> bool:
@@ -327,7 +309,7 @@ class BrokerConnection:
 
         def done(_: Publication, outcome: PublishOutcome, _why: str) -> None:
             if outcome is PublishOutcome.CONFIRMED:
-                self._on_ping_confirmed(name)
+                self._listener.ping_confirmed(name)
 
         body = envelope.encode_ping(name, self._ping_queue)
         self._publish(Publication(self._names.queue, _PING, body, done))
@@ -347,7 +329,7 @@ class BrokerConnection:
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
             # To connect anew tests the permission, and names it.
             raise ConnectionLostError(f"the broker permits no answers: {why}")
-        self._on_answered(Publish(publication.queue, publication.body), outcome, why)
+        self._listener.answered(Publish(publication.queue, publication.body), outcome, why)
 
     def _expiry(self, message: _Unacknowledged) -> tuple[int | None, Mapping[str, int]]:
         """How many milliseconds the caller of a message still waits, and the header for it."""
@@ -375,7 +357,7 @@ class BrokerConnection:
 
     def _copied(self, copy: Copy, _: Publication, outcome: PublishOutcome, why: str) -> None:
         is_done = outcome is PublishOutcome.CONFIRMED
-        self._on_copied(copy, None if is_done else why or outcome.value)
+        self._listener.copied(copy, None if is_done else why or outcome.value)
 
     def _publish(self, publication: Publication) -> None:
         assert self._publisher is not None  # noqa: S101

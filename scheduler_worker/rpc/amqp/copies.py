@@ -6,7 +6,6 @@ oldest copies are dropped. Nothing is declared, consumed or answered that others
 """
 
 import logging
-from typing import Any
 
 import amqp
 
@@ -17,7 +16,7 @@ from scheduler_worker.rpc.amqp.protocol import translated
 from scheduler_worker.rpc.amqp.queues import needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
@@ -45,15 +44,16 @@ class CopyConnection(BrokerConnection):
         settings: AmqpSettings,
         broker: Broker,
         names: QueueNames,
+        listener: Listener,
+        is_reconnect: bool = False,
         *,
         max_messages: int,
         max_message_bytes: int,
-        **callbacks: Any,
     ) -> None:
-        """The queue holds ``max_messages``; ``callbacks`` are a connection's."""
+        """The queue holds ``max_messages``."""
         self._max_messages = max_messages
         self._max_message_bytes = max_message_bytes
-        super().__init__(settings, broker, names, **callbacks)
+        super().__init__(settings, broker, names, listener, is_reconnect)
         self.address = f"{broker.address}, copies alone"
 
     def _open(self, *, is_reconnect: bool) -> frozenset[str]:
@@ -105,7 +105,7 @@ class CopyConnection(BrokerConnection):
             LOG.warning("A copy is left out: %s", problem)
             super().perform(Ack(tag, multiple=False))
         else:
-            self._on_message(Delivery(tag=tag, queue=self._queue, body=body))
+            self._listener.message(Delivery(tag=tag, queue=self._queue, body=body))
 
     def perform(self, command: Command) -> None:
         """Answers are left out: whoever serves the topic sends them."""
@@ -115,7 +115,9 @@ class CopyConnection(BrokerConnection):
             case Requeue(tag):
                 super().perform(Ack(tag, multiple=False))
             case Republish() | DeadLetter():
-                self._on_copied(command, None)  # there is nothing to keep: the original is served
+                self._listener.copied(
+                    command, None
+                )  # there is nothing to keep: the original is served
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         """Do nothing: whoever serves the topic answers."""

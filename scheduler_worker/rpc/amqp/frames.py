@@ -200,14 +200,11 @@ class Assembler:
             self._partial[channel] = Content(signature, payload[4:])
             return False
         if not self._on_method(channel, signature, payload[4:]):
-            self._pass_on(channel, signature, payload)
+            try:
+                self._fallback(channel, signature, payload, None)
+            except (ValueError, LookupError, struct.error) as error:
+                raise OSError(f"the broker sent what cannot be decoded: {error}") from None
         return True
-
-    def _pass_on(self, channel: int, signature: Signature, payload: bytes) -> None:
-        try:
-            self._fallback(channel, signature, payload, None)
-        except (ValueError, LookupError, struct.error) as error:
-            raise OSError(f"the broker sent what cannot be decoded: {error}") from None
 
 
 def delivered(arguments: bytes) -> tuple[str, int, bool]:

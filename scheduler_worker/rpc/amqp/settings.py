@@ -64,7 +64,15 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
             "set rabbit_ha_queues = false"
         )
     mirrored = {"x-ha-policy": "all"} if options.rabbit_ha_queues else {}
-    quorum = _quorum(options)
+    bounds = {
+        "x-delivery-limit": options.rabbit_quorum_delivery_limit,
+        "x-max-in-memory-length": options.rabbit_quorum_max_memory_length,
+        "x-max-in-memory-bytes": options.rabbit_quorum_max_memory_bytes,
+    }
+    quorum = {"x-queue-type": "quorum", **{name: most for name, most in bounds.items() if most}}
+    # Certificates are always verified: against ``ssl_ca_file``, or the system's authorities.
+    names = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
+    files = [File(f"[oslo_messaging_rabbit] {name}", options[name]) for name in names]
     ttl_s = options.rabbit_transient_queues_ttl
     expiry = {"x-expires": ttl_s * 1000} if ttl_s > 0 else {}
     return AmqpSettings(
@@ -80,7 +88,7 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
         or (Broker("localhost", 5672, "guest", "guest"),),
         vhost=url.virtual_host or "/",
         login_method=options.rabbit_login_method,
-        tls=_tls(options) if options.ssl else None,
+        tls=tls_context(*files) if options.ssl else None,
         heartbeat_s=int(options.heartbeat_timeout_threshold),
         retry_s=max(0.1, float(options.rabbit_retry_interval)),
         retry_backoff_s=float(options.rabbit_retry_backoff),
@@ -96,23 +104,4 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
         },
         expires_ms=max(0, ttl_s) * 1000,
         find_caller_s=float(options.kombu_missing_consumer_retry_timeout),
-    )
-
-
-def _quorum(options: Any) -> dict[str, Any]:
-    bounds = {
-        "x-delivery-limit": options.rabbit_quorum_delivery_limit,
-        "x-max-in-memory-length": options.rabbit_quorum_max_memory_length,
-        "x-max-in-memory-bytes": options.rabbit_quorum_max_memory_bytes,
-    }
-    return {"x-queue-type": "quorum", **{name: value for name, value in bounds.items() if value}}
-
-
-def _tls(options: Any) -> ssl.SSLContext:
-    """Verifies certificates always: against ``ssl_ca_file``, or the system's authorities."""
-    return tls_context(
-        *(
-            File(f"[oslo_messaging_rabbit] {name}", options[name])
-            for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
-        )
     )

@@ -40,6 +40,8 @@ class Admission:
         self._limit = limit
         self._connection: BusConnection | None = None
         self._delay = QueueDelay()
+        self.ping_confirmed = self._delay.confirmed
+        """The broker has put one of our pings into the queue."""
         self._throughput = Throughput()
         self._last_call_s = -math.inf
         """When the last call with a timeout was delivered."""
@@ -53,10 +55,6 @@ class Admission:
         """Measure over this connection from now on; None: not at all."""
         self._connection = connection
         self._delay.clear()
-
-    def ping_confirmed(self, name: str) -> None:
-        """The broker has put one of our pings into the queue."""
-        self._delay.confirmed(name)
 
     def ping_answered(self, body: bytes) -> None:
         """Some worker has got one of our pings, and answered it."""

@@ -9,7 +9,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple
 
 from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
@@ -26,28 +26,30 @@ class PublishOutcome(enum.Enum):
     REFUSED = "refused"
 
 
-class BusConnection(Protocol):
+class BusConnection:
     """A connection on which the queues exist; nothing is consumed until :meth:`consume`.
 
     Used by one thread, which calls :meth:`pump` when ``fileno`` is readable. Everything may raise
-    ConnectionLostError.
+    ConnectionLostError. What only a broker across a network needs does nothing here.
     """
 
     address: str
     """Of the broker, for the log."""
-    vanished: frozenset[str]
+    vanished = frozenset[str]()
     """Queues that no longer existed, with what was in them."""
-    is_blocked: bool
+    is_blocked = False
     """Whether the broker accepts nothing for now."""
-    comes_first: bool
+    comes_first = True
     """Whether other consumers of the topic's queue get only what we have no slot for; else we
     get what they have none for. Counts when a consumer is opened."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        raise NotImplementedError
 
     @property
     def has_input(self) -> bool:
         """Whether something arrived for which ``fileno`` does not become readable."""
+        return False
 
     def pump(self) -> None:
         """Dispatch what has arrived."""
@@ -63,6 +65,7 @@ class BusConnection(Protocol):
 
     def silence(self) -> str | None:
         """Says that the broker has been silent for longer than a heartbeat; None if it has not."""
+        return None
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
         """Consume each queue, at most ``slots`` unacknowledged messages at a time.
@@ -92,6 +95,7 @@ class BusConnection(Protocol):
 
     def ping(self, name: str) -> bool:
         """Send a ping to the shared queue; False where there is none."""
+        return False
 
     def perform(self, command: Command) -> None:
         """Execute a command of the delivery tracker, with the next :meth:`flush`."""
@@ -101,6 +105,7 @@ class BusConnection(Protocol):
 
     def unconfirmed_answers(self) -> list[Publish]:
         """The answers that the broker may not have got."""
+        return []
 
     def close(self) -> None:
         """Close it properly; what is not acknowledged goes back to its queues."""
@@ -109,45 +114,36 @@ class BusConnection(Protocol):
         """Close it without a handshake, as a crash does."""
 
 
-class Open(Protocol):
-    """Opens a connection to one broker.
+def ignore(*_: object) -> None:
+    """Do nothing."""
 
-    * ``on_message`` gets each delivery.
-    * ``on_answered`` gets the outcome of each answer.
-    * ``on_copied`` gets for each copy the reason why it was not made, or None.
-    * ``on_consumers_counted`` gets the number of consumers of the server's own queue.
-    * ``on_ping_confirmed`` gets the name of a ping that is in the queue now.
-    * ``on_ping_answered`` gets the body of each answer to a ping.
-    * ``waited_s`` returns how long messages that are delivered now have waited in a queue.
-    * ``is_reconnect``: the queues have existed before.
 
-    Raises:
-        BusUnavailable: the broker refuses us.
-        ConfigError: a queue exists and is of another kind.
-        ConnectionLostError: anything else; another try may succeed.
-    """
+class Listener(NamedTuple):
+    """Whom a connection tells what has happened."""
 
-    def __call__(
-        self,
-        *,
-        on_message: Callable[[Delivery], None],
-        on_answered: Callable[[Publish, PublishOutcome, str], None],
-        on_copied: Callable[[Copy, str | None], None],
-        on_consumers_counted: Callable[[int], None],
-        waited_s: Callable[[str], float],
-        on_ping_confirmed: Callable[[str], None],
-        on_ping_answered: Callable[[bytes], None],
-        is_reconnect: bool,
-    ) -> BusConnection: ...
+    message: Callable[[Delivery], None] = ignore
+    answered: Callable[[Publish, PublishOutcome, str], None] = ignore
+    """Gets the outcome of each answer, and the reason."""
+    copied: Callable[[Copy, str | None], None] = ignore
+    """Gets for each copy the reason why it was not made, or None."""
+    consumers_counted: Callable[[int], None] = ignore
+    """Gets the number of consumers of the server's own queue."""
+    ping_confirmed: Callable[[str], None] = ignore
+    """Gets the name of a ping that is in the queue now."""
+    ping_answered: Callable[[bytes], None] = ignore
+    """Gets the body of each answer to a ping."""
+    waited_s: Callable[[str], float] = lambda _queue: 0.0
+    """Returns how long messages that are delivered now have waited in a queue."""
 
+
+Open = Callable[[Listener, bool], BusConnection]
+"""Opens a connection to one broker; the flag says that the queues have existed before.
+
+Raises BusUnavailable: the broker refuses us; ConfigError: a queue exists and is of another kind;
+ConnectionLostError: anything else, and another try may succeed.
+"""
 
 Callback = Callable[[], None]
-
-
-class Input(Protocol):
-    """Something that may become readable."""
-
-    def fileno(self) -> int: ...
 
 
 class Loop:
@@ -195,24 +191,22 @@ class Loop:
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2]()
 
-    def wait(self, source: Input | None = None, *, timeout_s: float = 60.0) -> bool:
+    def wait(self, source: BusConnection | None = None, *, timeout_s: float = 60.0) -> bool:
         """Sleep until a callback is due or ``source`` is readable; whether it is."""
         if self._timers:
             timeout_s = min(timeout_s, self._timers[0][0] - time.monotonic())
         self._sleeps = True
         if self._ready:  # checked after _sleeps is set: callers that append later write to the pipe
             timeout_s = 0.0
-        self._poll_also(None if source is None else source.fileno())
+        polled = None if source is None else source.fileno()
+        if polled != self._polled:
+            if self._polled is not None:
+                self._poll.unregister(self._polled)
+            if polled is not None:
+                self._poll.register(polled, select.POLLIN)
+            self._polled = polled
         readable = [descriptor for descriptor, _ in self._poll.poll(1000 * max(0.0, timeout_s))]
         self._sleeps = False
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
         return self._polled in readable
-
-    def _poll_also(self, descriptor: int | None) -> None:
-        if descriptor != self._polled:
-            if self._polled is not None:
-                self._poll.unregister(self._polled)
-            if descriptor is not None:
-                self._poll.register(descriptor, select.POLLIN)
-            self._polled = descriptor

@@ -194,7 +194,7 @@ class DeliveryTracker:
 
     def finish(self, work: Work, answer: bytes | None) -> None:
         """The work is done: answer the caller of a call, and acknowledge."""
-        self._drop(work)
+        self.forget(work)
         self._remember(work.id, answer)
         self._publish(work.request, answer)
         self._settle(*work.tags)
@@ -206,7 +206,7 @@ class DeliveryTracker:
 
     def dead_letter(self, work: Work, why: str) -> None:
         """The work can never be done: keep the message for an operator."""
-        self._drop(work)
+        self.forget(work)
         for tag in work.tags[:1]:
             self.refuse(tag, why)
         self._settle(*work.tags[1:])
@@ -231,7 +231,7 @@ class DeliveryTracker:
 
     def give_back(self, work: Work) -> None:
         """Leave the work to another worker; the delivery does not count."""
-        self._drop(work)
+        self.forget(work)
         for tag in [each for each in work.tags if each in self._open]:
             self._due.append(Republish(tag, work.delivery.deliveries, is_given_back=True))
 
@@ -243,10 +243,6 @@ class DeliveryTracker:
         for work in self._in_flight.values():
             work.tags.clear()
         return self.in_flight
-
-    def forget(self, work: Work) -> None:
-        """The work was not begun, and its message went to another worker."""
-        self._drop(work)
 
     def _publish(self, request: WireRequest, answer: bytes | None) -> None:
         if answer is not None and request.call_id is not None:
@@ -271,7 +267,8 @@ class DeliveryTracker:
         together: list[Command] = [Ack(head, multiple=True)] if head else []
         return together + [Ack(tag, multiple=False) for tag in done if tag > head]
 
-    def _drop(self, work: Work) -> None:
+    def forget(self, work: Work) -> None:
+        """Have it in flight no more: it ends here, or its message went to another worker."""
         if self._in_flight.get(work.id) is work:
             del self._in_flight[work.id]
             self.bytes_in_flight -= work.delivery.size

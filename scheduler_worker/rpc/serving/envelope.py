@@ -240,15 +240,9 @@ def encode_answer(call_id: str, value: Any) -> bytes:
 
 def encode_failure(call_id: str, error: WireError) -> bytes:
     """The last message to a caller whose call failed."""
-    fields = {
-        "class": error.class_name,
-        "module": error.module,
-        "message": error.message,
-        "tb": [f"{error.module}.{error.class_name}: {error.message}\n"],
-        "args": error.args,
-        "kwargs": error.kwargs,
-    }
-    return _reply({"result": None, "failure": json.dumps(fields), "ending": True}, call_id)
+    traceback = [f"{error.module}.{error.class_name}: {error.message}\n"]
+    failure = json.dumps({**msgspec.to_builtins(error), "tb": traceback})
+    return _reply({"result": None, "failure": failure, "ending": True}, call_id)
 
 
 def failure_instead_of(body: bytes, why: str) -> bytes | None:

@@ -57,7 +57,6 @@ class MessageHandler:
         dispatcher: Dispatcher,
         *,
         slots: Slots,
-        slot_count: int,
         limits: DeliveryLimits,
         find_caller_s: float,
         observer: Observer,
@@ -88,7 +87,7 @@ class MessageHandler:
             loop,
             names.queue,
             in_flight=lambda: len(self._executions) - len(self._extra_consumers),
-            limit=slot_count,
+            limit=slots.count,
         )
 
     # The connection
@@ -187,7 +186,10 @@ class MessageHandler:
                     self._unsent.append(command)
             while self._unsent and not connection.is_blocked:
                 has_more = True  # AMQP cannot carry some answers, which is known at once
-                self._perform(connection, self._unsent.popleft())
+                command = self._unsent.popleft()
+                if isinstance(command, DeadLetter):
+                    LOG.error("A message goes to the dead letters: %s", command.why)
+                connection.perform(command)
 
     # 2. Admitted
 
@@ -277,6 +279,7 @@ class MessageHandler:
     # 4. Answered
 
     def _handled(self, work: Work, result: Result, answer: bytes | None) -> None:
+        is_last_try = work.failures + 1 >= self._limits.max_deliveries
         if work.id in self._executions:  # else it took no slot
             self.admission.finished(dropped=result.is_dropped)
         if result.is_retryable and self._stopping.is_set() and work.tags:
@@ -286,7 +289,7 @@ class MessageHandler:
             self._forget(work)
             self._deliveries.finish(work, answer)
             self._observer.call_answered(str(work.request.message.context.get("request_id", "")))
-        elif result.is_retryable and not (result.is_bounded and self._is_last_try(work)):
+        elif result.is_retryable and not (result.is_bounded and is_last_try):
             self._retry_later(work)
         elif work.delivery.queue == self._names.fanout_queue:
             # Every worker got it, and each has logged it.
@@ -295,9 +298,6 @@ class MessageHandler:
         else:
             self._forget(work)
             self._deliveries.dead_letter(work, str(result.failure.class_name))
-
-    def _is_last_try(self, work: Work) -> bool:
-        return work.failures + 1 >= self._limits.max_deliveries
 
     def _retry_later(self, work: Work) -> None:
         """A cast that failed for a passing reason stays in flight, without a slot."""
@@ -340,29 +340,22 @@ class MessageHandler:
 
     # 5. Acknowledged, given back, or dead-lettered
 
-    def _perform(self, connection: BusConnection, command: Command) -> None:
-        if isinstance(command, DeadLetter):
-            LOG.error("A message goes to the dead letters: %s", command.why)
-        connection.perform(command)
-
     def copied(self, copy: Copy, problem: str | None) -> None:
         """The broker has a copy that the tracker ordered, or has refused it."""
         if isinstance(copy, DeadLetter):
-            self._report_dead_letter(copy, problem)
+            result = "discarded" if problem else "dead-lettered"
+            self._observer.count(events.DROPPED, result)
         if problem is None:
             self._deliveries.copied(copy)
-        else:
-            self._deliveries.not_copied(copy, problem)
-
-    def _report_dead_letter(self, copy: DeadLetter, problem: str | None) -> None:
-        if problem is not None:
+            return
+        if isinstance(copy, DeadLetter):
             LOG.error(
                 "A message is dropped: it could not be served (%s), and the dead letters do not "
                 "take it (%s)",
                 copy.why,
                 problem,
             )
-        self._observer.count(events.DROPPED, "discarded" if problem else "dead-lettered")
+        self._deliveries.not_copied(copy, problem)
 
     # What the server wants to know
 

@@ -38,9 +38,6 @@ class QueueDelay:
         self._confirmed: str | None = None
         """The newest ping that is known to be in the queue."""
 
-    def __len__(self) -> int:
-        return len(self._in_transit)
-
     def sent(self, name: str, now_s: float) -> None:
         """A ping was sent to the queue."""
         last_s = now_s if self._last_sent_s is None else self._last_sent_s

@@ -16,7 +16,13 @@ from typing import Any
 from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher
-from scheduler_worker.rpc.serving.connection import BusConnection, ConnectionLostError, Loop, Open
+from scheduler_worker.rpc.serving.connection import (
+    BusConnection,
+    ConnectionLostError,
+    Listener,
+    Loop,
+    Open,
+)
 from scheduler_worker.rpc.serving.handling import MessageHandler
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.slots import STUCK_S, Slots
@@ -57,7 +63,6 @@ class QueueServer:
         self._names = names
         self._limits = limits
         self._observer = observer
-        self._slot_count = slots
         self._slots = Slots(slots, f"rpc-{names.topic}", stuck_after_s=stuck_after_s)
         self._loop = Loop()
         self._stopping = threading.Event()
@@ -66,7 +71,6 @@ class QueueServer:
             names,
             dispatcher,
             slots=self._slots,
-            slot_count=slots,
             limits=limits,
             find_caller_s=settings.find_caller_s,
             observer=observer,
@@ -168,7 +172,7 @@ class QueueServer:
             "server": self._settings.kind,
             "consuming": self._problem is None,
             "problem": self.problem(),
-            "slots": self._slot_count,
+            "slots": self._slots.count,
             "running": self._slots.running,
             "waiting": self._slots.waiting,
             "namesakes": self._name_check.has_found,
@@ -220,16 +224,14 @@ class QueueServer:
         self._loop.run_due()
         self._messages.run_commands(connection)
         connection.flush()
-        if self._stopping.is_set() and self._is_done(connection):
+        is_stopping = self._stopping.is_set()
+        if is_stopping and self._messages.is_done and not connection.unconfirmed_answers():
             self._drained.set()
             return
         if not self._reads():
             self._loop.wait()
         elif connection.has_input or self._loop.wait(connection):
             connection.pump()
-
-    def _is_done(self, connection: BusConnection) -> bool:
-        return self._messages.is_done and not connection.unconfirmed_answers()
 
     def _reads(self) -> bool:
         """Whether to read from the broker: not while too many bytes are in flight.
@@ -292,20 +294,20 @@ class QueueServer:
         """Raises ConnectionLostError, BusUnavailable, ConfigError."""
         messages, admission = self._messages, self._messages.admission
         is_reconnect = self._consumes.is_set()
-        connection = self._connection = opener(
-            on_message=messages.delivered,
-            on_answered=messages.answered,
-            on_copied=messages.copied,
-            on_consumers_counted=self._name_check.counted,
+        listener = Listener(
+            message=messages.delivered,
+            answered=messages.answered,
+            copied=messages.copied,
+            consumers_counted=self._name_check.counted,
+            ping_confirmed=admission.ping_confirmed,
+            ping_answered=admission.ping_answered,
             waited_s=admission.waited_s,
-            on_ping_confirmed=admission.ping_confirmed,
-            on_ping_answered=admission.ping_answered,
-            is_reconnect=is_reconnect,
         )
+        connection = self._connection = opener(listener, is_reconnect)
         messages.adopt(connection)
         shared = self._takes_requests
         connection.comes_first = self._comes_first
-        connection.consume(self._slot_count, shared=shared)
+        connection.consume(self._slots.count, shared=shared)
         again = " again" if is_reconnect else ""
         LOG.info("Consuming topic %s at %s%s", self._names.topic, connection.address, again)
         self._problem = self._silence = self._blocked = None
@@ -322,14 +324,14 @@ class QueueServer:
         connection.comes_first = True
         if self._takes_requests:
             connection.leave_shared()
-            connection.consume_shared(self._slot_count)
+            connection.consume_shared(self._slots.count)
 
     def _consume_as_wanted(self) -> None:
         connection = self._connection
         if connection is None or self._stopping.is_set():
             return
         if self._takes_requests:
-            connection.consume_shared(self._slot_count)
+            connection.consume_shared(self._slots.count)
         else:
             connection.leave_shared()
         self._messages.use(connection, shared=self._takes_requests)

@@ -21,9 +21,8 @@ MAX_BYTES = 32 * 2**20
 
 
 class _Undelivered(msgspec.Struct):
-    """An answer, when it first failed to arrive, and when to send it again."""
+    """When an answer first failed to arrive, and when to send it again."""
 
-    answer: Publish
     since_s: float
     retry_at_s: float
 
@@ -54,9 +53,6 @@ class UndeliveredAnswers:
         self._unlogged: list[str] = []
         """The reply queues of answers that were dropped and are not logged yet."""
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def returned(self, answer: Publish) -> None:
         """The broker found no queue for it: send it again, at growing intervals."""
         now_s = time.monotonic()
@@ -73,13 +69,14 @@ class UndeliveredAnswers:
 
     def delivered(self, answer: Publish) -> None:
         """The broker has put it into its caller's queue."""
-        if self._kept and (undelivered := self._kept.pop(answer, None)):
-            self.size -= len(undelivered.answer.body)
+        if self._kept and answer in self._kept:
+            del self._kept[answer]
+            self.size -= len(answer.body)
 
     def _keep(self, answer: Publish, now_s: float) -> _Undelivered:
         undelivered = self._kept.get(answer)
         if undelivered is None:
-            undelivered = self._kept[answer] = _Undelivered(answer, now_s, now_s)
+            undelivered = self._kept[answer] = _Undelivered(now_s, now_s)
             self.size += len(answer.body)
         while len(self._kept) > MAX_ANSWERS or self.size > MAX_BYTES:
             self._drop(next(iter(self._kept)))
@@ -93,12 +90,10 @@ class UndeliveredAnswers:
     def _check(self) -> None:
         self._is_check_due = False
         now_s = time.monotonic()
-        for undelivered in list(self._kept.values()):
+        for answer, undelivered in list(self._kept.items()):
             if now_s - undelivered.since_s > self._remaining_s:
-                self._drop(undelivered.answer)
-            elif undelivered.retry_at_s <= now_s and self._send(
-                undelivered.answer.queue, undelivered.answer.body
-            ):
+                self._drop(answer)
+            elif undelivered.retry_at_s <= now_s and self._send(*answer):
                 undelivered.retry_at_s = float("inf")  # until the broker returns or confirms it
         self._log_dropped()
         self._schedule_check()

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Collection
 from functools import partial
 
+from msgspec import structs
+
 from scheduler_worker import events
 from scheduler_worker.model.cluster_load import BalancePlan, ConsideredPower, PowerAction
 from scheduler_worker.model.host_records import PowerState, phrase
@@ -66,11 +68,7 @@ class PowerActions:
         proposed = plan.power
         while proposed is not None and proposed.host not in skipped:
             outcome, what = self._try(situation, proposed)
-            tried.append(
-                ConsideredPower(
-                    host=proposed.host, to=proposed.to, reason=proposed.reason, outcome=outcome
-                )
-            )
+            tried.append(ConsideredPower(**structs.asdict(proposed), outcome=outcome))
             self._deps.observer.count(events.POWER_ACTIONS, self._cluster, proposed.to, what)
             LOG.info(
                 "Balancing %s (%s, %s): %s %s: %s; %s",

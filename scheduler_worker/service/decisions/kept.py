@@ -65,6 +65,7 @@ class KeptDecisions:
     def __init__(self, log: DecisionLog, scopes: Callable[[], Sequence[str]]) -> None:
         """``scopes`` returns those with a log: all clusters, and ``@global``."""
         self._log = log
+        self.close = log.close
         self._scopes = scopes
 
     def page(self, query: DecisionQuery, limit: int = DEFAULT_LIMIT) -> DecisionPage:
@@ -115,9 +116,6 @@ class KeptDecisions:
             details = self._log.details(scope, [decision_id.position for decision_id in some])
             details_of |= dict(zip(some, details, strict=True))
         return [details_of[decision_id] for decision_id in ids]
-
-    def close(self) -> None:
-        self._log.close()
 
     def _newest_in(self, scope: str, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
         before = _before(scope, query)

@@ -22,7 +22,6 @@ from scheduler_worker.model.decision_history import (
     DecisionDetails,
     DecisionSummary,
     Result,
-    Waits,
     to_keep,
 )
 from scheduler_worker.model.decisions import Decision, Ranked
@@ -127,7 +126,10 @@ class Recorder(Periodic):
         """Write what waits; returns the seconds until the next time. Raises nothing."""
         with self._writing:
             self._write_all()
-            self._say_what_was_dropped()
+            now_s = self._clock.monotonic_s()
+            if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
+                dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
+                LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
         return INTERVAL_S
 
     def stop(self) -> None:
@@ -190,12 +192,6 @@ class Recorder(Periodic):
         outline = _outline(ended, self._worker, why)
         return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 
-    def _say_what_was_dropped(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
-            dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
-            LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
-
 
 def _outline(ended: _Left, worker: str, why: str) -> DecisionSummary:
     outcome, spec = ended.outcome, ended.request.spec
@@ -242,13 +238,7 @@ def _details(ended: _Left) -> DecisionDetails:
         repeated=outcome.repeated,
         attempts=outcome.attempts,
         token=outcome.token,
-        waits=Waits(
-            lock_s=outcome.lock_wait_s,
-            hold_s=outcome.hold_s,
-            look_s=outcome.look_s,
-            pending_s=outcome.waited_for_pending_s,
-            claim_s=outcome.claim_s,
-        ),
+        waits=outcome.waits,
     )
 
 

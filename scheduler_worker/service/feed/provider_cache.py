@@ -93,8 +93,8 @@ class ProviderCache:
         """Take in who takes what of providers."""
         for uuid, use in uses.items():
             usages: Counter[str] = Counter()
-            for taken in use.taken.values():
-                usages.update(taken)
+            for held in use.taken.values():
+                usages.update(held.resources)
             consumers = tuple(sorted(use.taken)) if len(use.taken) <= MAX_CONSUMERS else None
             self._usage[uuid] = _Usage(read_at_s, usages, consumers, use.generation)
 

@@ -6,13 +6,13 @@ its entry is written first, so nothing changes without one.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import structs
 
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
-from scheduler_worker.policy_store import EVERYTHING, AuditEntry, AuditFilter, PolicyStore
+from scheduler_worker.policy_store import AuditEntry, PolicyStore
 from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
 from scheduler_worker.service.state.records import gone
 from scheduler_worker.service.state.replica import RecordKind, Replica
@@ -86,18 +86,11 @@ class AuditLog(Audit):
     def __init__(self, store: PolicyStore, clock: Clock) -> None:
         super().__init__(clock)
         self._store = store
+        self.entries = store.audit
+        """Changes and refused attempts."""
 
     def record(self, entry: AuditEntry) -> None:
         self._store.record(entry)
-
-    def entries(
-        self, criteria: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
-    ) -> Sequence[AuditEntry]:
-        """Changes and refused attempts, oldest first; ``after`` is the id of an entry.
-
-        Raises Invalid for a marker that is no such id.
-        """
-        return self._store.audit(criteria, after=after, limit=limit)
 
     def purge(self, days: float) -> int:
         """Delete entries older than so many days, in small batches; returns how many.

@@ -12,6 +12,7 @@ from typing import Any
 
 from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
 from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.decision_history import Waits
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.observer import Outcome, Phase, PhaseName
 from scheduler_worker.scheduling.pipeline import Request
@@ -166,11 +167,13 @@ class PlacementAttempt:
             passed=steps[-1].hosts_out if steps else diagnosis.hosts,
             rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
             attempts=self.attempts,
-            lock_wait_s=took_s["lock"],
-            hold_s=self.hold_s,
-            waited_for_pending_s=took_s["pending"],
-            claim_s=took_s["claim"],
-            look_s=took_s["look"],
+            waits=Waits(
+                lock_s=took_s["lock"],
+                hold_s=self.hold_s,
+                look_s=took_s["look"],
+                pending_s=took_s["pending"],
+                claim_s=took_s["claim"],
+            ),
             token=self.token,
             duration_s=now_s - self.arrived_s,
             ended_s=now_s,

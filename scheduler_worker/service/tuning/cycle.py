@@ -29,7 +29,7 @@ from scheduler_worker.service.tuning.records import (
 )
 from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, evaluate
+from scheduler_worker.tuning.evaluate import Diagnostic, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value, entity_groups
 from scheduler_worker.tuning.tuning_policy import Scope
@@ -192,12 +192,17 @@ class ClusterTuning:
         groups = entity_groups(inputs.samples, program.plans)
         max_elapsed_s = _MAX_INTERVALS * settings.interval_s
         cycle = evaluate(program, groups, before, lead.at_s, max_elapsed_s=max_elapsed_s)
-        set_by = set_before | _set_now(cycle, set_before, lead.at_s)
+        # The rules behind all values of the entities that change.
+        set_by = set_before | {
+            entity: set_before.get(entity, {})
+            | {output: SetBy(rules, lead.at_s) for output, rules in outputs.items()}
+            for entity, outputs in cycle.changed_by.items()
+        }
         notified_at_s = {
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
         }
-        outputs = inputs.outputs(cycle.changes)
-        unsent = self._send(inputs.records, outputs, notified_at_s, lead, until_s)
+        to_send = inputs.outputs(cycle.changes)
+        unsent = self._send(inputs.records, to_send, notified_at_s, lead, until_s)
         written: dict[str, TunedHostState | None] = {
             host: inputs.host_state(host, before, set_before, notified_at_s[host])
             if host in unsent
@@ -266,14 +271,3 @@ class ClusterTuning:
                 **msgspec.structs.asdict(outputs),
             },
         )
-
-
-def _set_now(
-    cycle: Cycle, before: Mapping[Entity, dict[str, SetBy]], at_s: float
-) -> dict[Entity, dict[str, SetBy]]:
-    """Return the rules behind the values of the entities that change, of all their outputs."""
-    return {
-        entity: before.get(entity, {})
-        | {output: SetBy(rules, at_s) for output, rules in outputs.items()}
-        for entity, outputs in cycle.changed_by.items()
-    }

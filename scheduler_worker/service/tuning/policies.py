@@ -19,7 +19,6 @@ from scheduler_worker.ports import (
     Store,
     Transaction,
     TuningPolicySource,
-    TuningPolicyText,
     TuningPolicyTexts,
 )
 from scheduler_worker.service.tuning import clusters
@@ -68,9 +67,9 @@ class TuningPolicies:
         self._files = files
         self._guard = threading.RLock()
         self._last_read: tuple[TuningPolicyTexts, dict[str, str]] | None = None
-        self._from_files: dict[str, TuningPolicyText] = {}
+        self._from_files: dict[str, TuningText] = {}
         """The policies of the files, whether they load or not."""
-        self._in_force: dict[str, TuningPolicyText] = {}
+        self._in_force: dict[str, TuningText] = {}
         self._clusters = Clusters()
         self._programs: dict[tuple[str, ...], Program] = {}
 
@@ -124,12 +123,12 @@ class TuningPolicies:
         with self._guard, self.records.lock:
             texts = self.records.texts
             policies = [
-                CurrentPolicy(policy.name, policy.text, policy.place)
+                CurrentPolicy(policy.name, policy.text, policy.file)
                 for policy in self._in_force.values()
                 if policy.name not in texts
             ]
             policies += [
-                CurrentPolicy(name, text, None, self.records.policy_version(name))
+                CurrentPolicy(name, text, None, self.records.version(POLICY + name))
                 for name, text in texts.items()
             ]
         return sorted(policies, key=lambda policy: policy.name)
@@ -178,23 +177,20 @@ class TuningPolicies:
     # Loading
 
     def _put_in_force(self, read: TuningPolicyTexts, by_rpc: Mapping[str, str]) -> None:
-        alarms = [Alarm(problem.problem, problem.place) for problem in read.problems]
+        alarms = [Alarm(problem.message, problem.file) for problem in read.problems]
         from_files = {policy.name: policy for policy in read.policies}
         # While a file or directory cannot be read, a missing policy may be in it: none is dropped.
         self._from_files = self._from_files | from_files if read.problems else from_files
         policies = self._from_files | {
-            name: TuningPolicyText(name, f"RPC {name}", text) for name, text in by_rpc.items()
+            name: TuningText(name, text, None) for name, text in by_rpc.items()
         }
-        loaded = {
-            name: self._loaded(policy, None if name in by_rpc else policy.place, alarms)
-            for name, policy in policies.items()
-        }
+        loaded = {name: self._loaded(policy, alarms) for name, policy in policies.items()}
         self._in_force = {name: policy for name, policy in sorted(loaded.items()) if policy}
         if (file := read.clusters) is not None:
             try:
                 self._clusters = clusters.read(Source(file.place, file.text))
             except TuningPolicyError as error:
-                alarms.extend(_alarms(error.issues, file.place))
+                alarms.extend(_alarms(error.issues, file.file))
         elif not read.problems:
             self._clusters = Clusters()
         self._programs = {}
@@ -204,11 +200,9 @@ class TuningPolicies:
                 LOG.warning("Tuning keeps the version before in force: %s", alarm)
         self.alarms = tuple(alarms)
 
-    def _loaded(
-        self, policy: TuningPolicyText, file: str | None, alarms: list[Alarm]
-    ) -> TuningPolicyText | None:
+    def _loaded(self, policy: TuningText, alarms: list[Alarm]) -> TuningText | None:
         """Return the policy if it loads, else its version in force, if any."""
-        name = policy.name
+        name, file = policy.name, policy.file
         if not _NAME.fullmatch(name):
             alarms.append(Alarm("a policy's name has letters, digits and _.- only", file, name))
             return None

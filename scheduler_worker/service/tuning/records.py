@@ -45,10 +45,6 @@ class TuningRecords(LeadershipRecords[TuningLeadership]):
         """Policies set by RPC, by name."""
         super().__init__(SCOPE, TuningLeadership, self.texts)
 
-    def policy_version(self, name: str) -> int:
-        """The version of the record of a policy; ``ABSENT`` if none was set."""
-        return self.version(POLICY + name)
-
 
 def put_policy(name: str, text: str | None) -> Put:
     """Return the write of a policy, or its deletion if the text is None."""

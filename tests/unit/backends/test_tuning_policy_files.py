@@ -17,7 +17,7 @@ def test_files_and_the_yaml_files_of_directories_are_read(tmp_path):
         ("b", "b"),
         ("alone", "c"),
     ]
-    assert found.policies[0].place == str(directory / "a.yaml")
+    assert found.policies[0].file == str(directory / "a.yaml")
     assert (found.clusters, found.problems) == (None, ())
 
 
@@ -39,8 +39,8 @@ def test_a_file_that_cannot_be_read_is_reported_and_affects_no_other(tmp_path):
     ).read()
     assert [each.text for each in found.policies] == ["good"]
     latin, twice, none = found.problems
-    assert latin.place == str(tmp_path / "latin.yaml")
-    assert latin.problem.startswith("is not UTF-8 text")
-    assert twice.place == str(tmp_path / "more" / "good.yaml")
-    assert "is already a policy 'good'" in twice.problem
-    assert none == (str(tmp_path / "none"), "No such file or directory")
+    assert latin.file == str(tmp_path / "latin.yaml")
+    assert latin.message.startswith("is not UTF-8 text")
+    assert twice.file == str(tmp_path / "more" / "good.yaml")
+    assert "is already a policy 'good'" in twice.message
+    assert (none.file, none.message) == (str(tmp_path / "none"), "No such file or directory")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from oslo_log.formatters import JSONFormatter
 
+from scheduler_worker.model.decision_history import Waits
 from scheduler_worker.monitoring import journal
 from scheduler_worker.monitoring.logs import SafeFormatter
 from scheduler_worker.observer import Outcome
@@ -29,8 +30,7 @@ OUTCOME = Outcome(
     passed=80,
     rejections=(("ComputeFilter", 5), ("CoreFilter", 0), ("RamFilter", 15)),
     attempts=2,
-    lock_wait_s=0.00123456,
-    hold_s=0.0004,
+    waits=Waits(lock_s=0.00123456, hold_s=0.0004),
     token=17,
     duration_s=0.25,
 )

@@ -18,6 +18,7 @@ from scheduler_worker.events import (
     Duration,
     Level,
 )
+from scheduler_worker.model.decision_history import Waits
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.worker_reports import PartReport
 from scheduler_worker.monitoring.health import Load
@@ -124,7 +125,7 @@ def test_the_bus_is_connected_or_not(metrics):
 def test_decisions_count_rejections_and_the_last_filter_of_no_valid_host(metrics):
     metrics.decided(
         Outcome(
-            request_id="r", result="NoValidHost", candidates=5, waited_for_pending_s=0.3,
+            request_id="r", result="NoValidHost", candidates=5, waits=Waits(pending_s=0.3),
             rejections=(("ComputeFilter", 2), ("RamFilter", 3), ("DiskFilter", 0)),
         )
     )  # fmt: skip

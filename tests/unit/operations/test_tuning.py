@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Conflict, Forbidden, NotFound
+from scheduler_worker.model.policies import TuningProblem
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.operation import when
 from scheduler_worker.operations.tuning import (
@@ -15,7 +16,7 @@ from scheduler_worker.operations.tuning import (
     set_tuning_policy,
     withdraw_tuning_policy,
 )
-from scheduler_worker.ports import ABSENT, Put, Transaction, TuningFileProblem
+from scheduler_worker.ports import ABSENT, Put, Transaction
 from tests.support.edges import OneWorker
 from tests.support.services import World
 from tests.support.tuners import BALLOON, Scenario
@@ -145,7 +146,7 @@ def test_an_alarm_has_its_policy_file_place_and_line_and_ends_with_its_cause(wor
 
 def test_alarms_without_a_place_name_what_they_are_about(world):
     files = world.tuning_files
-    files.problems = (TuningFileProblem("/etc/tuning", "Permission denied"),)
+    files.problems = (TuningProblem("Permission denied", "/etc/tuning"),)
     files.texts = {"many": "".join(f"k{number}: 1\n" for number in range(20))}
     files.clusters = "clustres: {}"
     world.state.write("@tuning", [Transaction([Put("t:odd", b'"rules: 1"')])])

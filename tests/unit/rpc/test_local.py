@@ -10,6 +10,7 @@ from oslo_config import cfg
 
 from scheduler_worker.rpc import local, transport
 from scheduler_worker.rpc.local import LocalDriver
+from scheduler_worker.rpc.serving.connection import Listener
 from scheduler_worker.rpc.serving.deliveries import Ack, DeadLetter, Delivery, Republish, Requeue
 from scheduler_worker.rpc.serving.envelope import (
     WireRequest,
@@ -46,16 +47,10 @@ class Collector:
         self.taken: list[Delivery] = []
         self.copied: list[str | None] = []
         driver: LocalDriver = self.transport._driver
-        self.connection: Any = driver.opener(QueueNames("x", topic, server))(
-            on_message=self.taken.append,
-            on_answered=ignore,
-            on_copied=lambda _copy, problem: self.copied.append(problem),
-            on_consumers_counted=ignore,
-            waited_s=lambda _queue: 0.0,
-            on_ping_confirmed=ignore,
-            on_ping_answered=ignore,
-            is_reconnect=False,
+        listener = Listener(
+            message=self.taken.append, copied=lambda _copy, problem: self.copied.append(problem)
         )
+        self.connection: Any = driver.opener(QueueNames("x", topic, server))(listener, False)
 
     def start(self, slots: int = 16) -> None:
         self.connection.consume(slots)
@@ -81,10 +76,6 @@ class Collector:
 
 def request(message: Delivery) -> WireRequest:
     return decode(message.body, message.expiration, 1_000_000)
-
-
-def ignore(*_: object) -> None:
-    """What a broker would report."""
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_a_received_ping_implies_all_before_it():
     sent(delay, "c", 10.2)
     delay.received("b")
     assert delay.waited_s(12.2) == pytest.approx(2.1)
-    assert len(delay) == 1
+    assert len(delay._in_transit) == 1
 
 
 def test_a_gap_between_pings_does_not_count_as_waiting():

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.codec.providers import reshape_providers
+from scheduler_worker.codec.inventory import reshape_providers
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_table import HostTable

@@ -425,7 +425,7 @@ def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
     assert placement.held() == {}
     [outcome] = world.observed.outcomes
     assert outcome.result == "PlacementUnavailable"
-    assert outcome.claim_s == 18
+    assert outcome.waits.claim_s == 18
 
 
 @pytest.mark.parametrize("is_away", [True, False], ids=["away", "write under way"])

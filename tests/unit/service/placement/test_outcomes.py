@@ -26,7 +26,7 @@ def test_a_placed_request_is_reported_once_in_full(world, monkeypatch):
     assert (outcome.instances, outcome.hosts, outcome.repeated) == (2, ("a", "a"), 0)
     assert (outcome.candidates, outcome.passed, outcome.attempts) == (2, 1, 1)
     assert dict(outcome.rejections)["CoreFilter"] == 1
-    assert (outcome.lock_wait_s, outcome.hold_s, outcome.duration_s) == (2, 3, 5)
+    assert (outcome.waits.lock_s, outcome.waits.hold_s, outcome.duration_s) == (2, 3, 5)
     reserved = world.fleet.cluster("default").reservations.values()
     assert {outcome.token} == {reservation.token for reservation in reserved}
     assert world.observed.events == [("granted", "default"), ("ended", "default")]
@@ -91,7 +91,7 @@ def test_a_request_that_timed_out_in_the_queue_is_reported(remaining_s, result, 
             asking.result(SOON_S)
     world.state.release(blocking)
     [outcome] = world.observed.outcomes
-    assert (outcome.result, outcome.lock_wait_s, outcome.attempts) == (result, 6, 0)
+    assert (outcome.result, outcome.waits.lock_s, outcome.attempts) == (result, 6, 0)
     assert world.observed.events == events
 
 

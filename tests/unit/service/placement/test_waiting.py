@@ -138,7 +138,7 @@ def test_waiting_ends_with_the_last_refusal(world, asking):
         waiting.result(SOON_S)
     steps = [(each.name, each.hosts_out) for each in refused.value.diagnosis.filters]
     assert steps == [("ComputeFilter", 1), ("CoreFilter", 0)]
-    assert world.observed.outcomes[-1].waited_for_pending_s == 21
+    assert world.observed.outcomes[-1].waits.pending_s == 21
 
 
 def test_a_failed_attempt_does_not_renew_the_timeout(world, asking, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_failed_attempt_does_not_renew_the_timeout(world, asking, monkeypatch)
     world.clock.advance(6)
     with pytest.raises(NoValidHost):
         waiting.result(SOON_S)
-    assert world.observed.outcomes[-1].waited_for_pending_s == 21
+    assert world.observed.outcomes[-1].waits.pending_s == 21
 
 
 def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, checks):

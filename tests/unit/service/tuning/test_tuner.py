@@ -7,7 +7,8 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, RequestError, Undeliverable
-from scheduler_worker.ports import Put, Seen, Transaction, TuningFileProblem
+from scheduler_worker.model.policies import TuningProblem
+from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.tuning.tuner import Tuner
 from tests.support.interrupted import raising
 from tests.support.services import host
@@ -301,7 +302,7 @@ def test_a_policy_that_does_not_load_keeps_its_old_version_and_raises_an_alarm(s
 def test_policies_that_cannot_be_read_stay_in_force(scenario):
     scenario.cycle()
     scenario.files.texts, scenario.files.clusters = {}, None
-    scenario.files.problems = (TuningFileProblem("/etc/tuning", "Permission denied"),)
+    scenario.files.problems = (TuningProblem("Permission denied", "/etc/tuning"),)
     assert scenario.cycle()
     [alarm] = scenario.tuner.policies.alarms
     assert str(alarm) == "/etc/tuning: Permission denied"
@@ -318,7 +319,7 @@ def test_policies_set_by_rpc_are_in_force_in_all_workers_until_withdrawn(scenari
     assert {each.name: each.text for each in there.current()} == {"balloon": text, "more": text}
     there.set("more", None)
     assert {each.name: each.text for each in here.current()} == {"balloon": text}
-    there.reset({"balloon": there.records.policy_version("balloon")})
+    there.reset({"balloon": there.records.version("t:balloon")})
     assert {each.name: each.text for each in here.current()} == scenario.files.texts
 
 
