@@ -20,8 +20,7 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from scheduler_worker.cli.commands import PlainCommand
-from scheduler_worker.cli.connection import add_connection, connected
+from scheduler_worker.cli.commands import PlainCommand, add_connection, connected
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from scheduler_worker.cli.bind import moment
-from scheduler_worker.cli.commands import PlainCommand, say
-from scheduler_worker.cli.connection import add_connection, configuration_of, connected
+from scheduler_worker.cli.commands import (
+    PlainCommand,
+    add_connection,
+    configuration_of,
+    connected,
+    say,
+)
 from scheduler_worker.model.decision_history import (
     DecisionDetails,
     DecisionId,
@@ -107,8 +112,8 @@ class RehearseDecisions(PlainCommand):
 
 def _summary(arguments: argparse.Namespace) -> SimulationSummary:
     from scheduler_worker import codec, conf
-    from scheduler_worker.cli.fleet.hosts import read_reports
-    from scheduler_worker.cli.fleet.policies import read_one
+    from scheduler_worker.cli.fleet import read_reports
+    from scheduler_worker.cli.policies import read_one
     from scheduler_worker.service.simulation.deciding import Tried
     from scheduler_worker.simulation import rehearse
 
