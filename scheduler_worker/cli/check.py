@@ -28,7 +28,10 @@ def run(conf: Configuration) -> int:
     wrong += preflight.unwritable_logs(conf)
     unused, notices = configuration.unused(conf), configuration.notices(conf, transport.list_opts())
     settings, _ = configuration.inspected(conf)
-    missing = [*preflight.left_out(settings), *_missing(settings)]
+    missing = preflight.left_out(settings)
+    directory = settings.monitoring.dump_dir
+    if directory and not os.access(directory, os.W_OK):
+        missing.append(f"[monitoring] dump_dir: nothing can be written into {directory}")
     for kind, texts in (
         ("wrong", wrong),
         ("unknown", unknown),
@@ -56,12 +59,6 @@ def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str
             _print("note", note)
         if not problem:
             _print("connected", name)
-
-
-def _missing(settings: Settings) -> Iterator[str]:
-    directory = settings.monitoring.dump_dir
-    if directory and not os.access(directory, os.W_OK):
-        yield f"[monitoring] dump_dir: nothing can be written into {directory}"
 
 
 def _end(result: str, status: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from scheduler_worker.cli.bind import moment
+from scheduler_worker.cli.bind import json_of, moment
 from scheduler_worker.cli.commands import (
     PlainCommand,
     add_connection,
@@ -104,8 +103,7 @@ class RehearseDecisions(PlainCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         summary = _summary(parsed_args)
         if parsed_args.json:
-            json.dump(msgspec.to_builtins(summary), sys.stdout, indent=2)
-            sys.stdout.write("\n")
+            sys.stdout.write(json_of(summary))
         else:
             say(*_lines(summary, parsed_args.limit))
 
