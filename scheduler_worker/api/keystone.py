@@ -13,7 +13,7 @@ from keystoneauth1 import exceptions as keystone_errors
 from keystonemiddleware import auth_token
 from oslo_config import cfg
 
-from scheduler_worker.api.faults import Refusal
+from scheduler_worker.api.problems import Refusal
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.callers import Caller, Role, included
 from scheduler_worker.wording import cut

@@ -1,6 +1,6 @@
 """Who calls: log-ins by password, tokens with an expiry, and the slowing of failed log-ins.
 
-Sessions of the console are in ``console/sessions.py``.
+Sessions of the console are in ``console/``.
 """
 
 import hashlib

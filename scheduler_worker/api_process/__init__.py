@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
+from scheduler_worker.api import console
 from scheduler_worker.api.application import Application, nobody
 from scheduler_worker.api.bind import V1
-from scheduler_worker.api.console import console
-from scheduler_worker.api.console.console import Console, LogIn
-from scheduler_worker.api.console.sessions import ConsoleSessions
+from scheduler_worker.api.console import Console, ConsoleSessions, LogIn
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.server import ApiServer, tls_of

@@ -154,7 +154,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
-        return self.access.actor(self.caller)
+        return self.caller.actor
 
     def allow(self, *clusters: str) -> None:
         """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""
