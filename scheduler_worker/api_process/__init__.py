@@ -33,7 +33,7 @@ from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.extras import needing_extra
-from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS

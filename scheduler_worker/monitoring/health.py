@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -126,16 +127,14 @@ class Readiness:
         return self._last
 
 
-Probe = Callable[[], str | None]
-"""Says why something cannot be used; None if it can. May block, and may raise."""
-
-
 class Dependencies:
     """What every request needs, by name, such as ``policy store``, and whether it can be used."""
 
-    def __init__(self, probes: Mapping[str, Probe]) -> None:
+    def __init__(self, probes: Mapping[str, Callable[[], str | None]]) -> None:
+        """Each says why something cannot be used; None if it can. May block, and may raise."""
         self._answers = {
-            name: Readiness(_listed(probe), asked=f"the {name}") for name, probe in probes.items()
+            name: Readiness(partial(_listed, probe), asked=f"the {name}")
+            for name, probe in probes.items()
         }
 
     def problems(self) -> dict[str, list[str]]:
@@ -145,9 +144,6 @@ class Dependencies:
         return {name: answer.missing() for name, answer in self._answers.items()}
 
 
-def _listed(probe: Probe) -> Callable[[], list[str]]:
-    def missing() -> list[str]:
-        problem = probe()
-        return [problem] if problem else []
-
-    return missing
+def _listed(probe: Callable[[], str | None]) -> list[str]:
+    problem = probe()
+    return [problem] if problem else []

@@ -158,7 +158,7 @@ class Metrics(Series):
     ) -> None:
         super().__init__(events.OF_WORKER)
         self._is_connected = False
-        self._registry.register(_AtScrape(load, lambda: self._is_connected))
+        self._registry.register(AtScrape(lambda: _gauges(load(), is_connected=self._is_connected)))
         self._window = Window(monotonic_s)
 
     def lately(self) -> Lately:
@@ -235,20 +235,18 @@ def _spread(counts: Counter[Key], kind: str, label: str) -> Spread:
     )
 
 
-class _AtScrape(Collector):
+class AtScrape(Collector):
     """Gauges that are read at each scrape."""
 
-    def __init__(self, load: Callable[[], Load], is_connected: Callable[[], bool]) -> None:
-        self._load = load
-        self._is_connected = is_connected
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
         try:
-            load = self._load()
+            return list(self._read())
         except Exception:
             LOG.exception("The worker's gauges cannot be read")
             return ()
-        return _gauges(load, is_connected=self._is_connected())
 
 
 _READ: Mapping[Gauge, Callable[[Load], float]] = {
