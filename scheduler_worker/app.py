@@ -38,7 +38,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
-from scheduler_worker.rpc import bind, transport
+from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
@@ -317,8 +317,8 @@ class Worker:
     def _warn_of_options(self) -> None:
         """Log, once each, options without effect and units that slow down every decision."""
         warnings = [
-            *configuration.unread(self._conf, transport.list_opts()),
-            *configuration.notices(self._conf, transport.list_opts()),
+            *configuration.unread(self._conf),
+            *configuration.notices(self._conf),
             *(
                 f"{name} does not declare what it reads of a request, so every request evaluates "
                 "it for all hosts that the other units passed; docs/writing-a-filter.md has the "

@@ -1,7 +1,7 @@
 """The description of ``/v1`` in OpenAPI 3.1, made of the operations that serve."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from http import HTTPStatus
 from operator import or_
@@ -39,7 +39,10 @@ Plain = dict[str, Any]
 
 def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
     """The description, as plain values."""
-    kinds = _kinds(operations)
+    kinds: list[Any] = [problems.Problem]
+    for operation in operations:
+        kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
+        kinds += [_without_none(field.type) for field in query_fields(operation)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCES)
     schema_of = dict(zip(map(str, kinds), schemas, strict=True))
     paths: dict[str, Plain] = {}
@@ -88,14 +91,6 @@ def query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
     if has_body(operation):
         return []
     return [field for field in operation.fields if field.name not in path_names(operation)]
-
-
-def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
-    kinds: list[Any] = [problems.Problem]
-    for operation in operations:
-        kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
-        kinds += [_without_none(field.type) for field in query_fields(operation)]
-    return kinds
 
 
 def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:

@@ -207,30 +207,33 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     return current
 
 
-def inspected(conf: Configuration, foreign: unknown.Listed = ()) -> tuple[Settings, list[str]]:
+def inspected(conf: Configuration) -> tuple[Settings, list[str]]:
     """The settings as far as they can be read, and every problem with the options.
 
-    For diagnosis only: in ``conf``, each invalid value is replaced by its default. ``foreign`` are
-    options that libraries read.
+    For diagnosis only: in ``conf``, each invalid value is replaced by its default.
     """
-    for group, opts in foreign:
-        conf.register_opts(opts, group=group)
     problems = []
-    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *foreign])):
+    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *_of_bus(conf)])):
         conf.set_override(opt.dest, opt.default, group=group)
         problems.append(problem)
     current = _read(conf)
     return current, [*problems, *_contradictions(current)]
 
 
-def unread(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
-    """Sentences about options and groups in the files that nothing reads, such as typing errors.
-
-    ``foreign`` are options that libraries read, beside oslo.config and oslo.log.
-    """
-    libraries = unknown.of_libraries("oslo.config", "oslo.log")
-    foreign = [*foreign, (None, conf.cli_opts), *libraries, *_of_nova(conf)]
+def unread(conf: Configuration) -> list[str]:
+    """Sentences about options and groups in the files that nothing reads, such as typing errors."""
+    libraries = [*_of_bus(conf), *unknown.of_libraries("oslo.config", "oslo.log")]
+    foreign = [*libraries, (None, conf.cli_opts), *_of_nova(conf)]
     return unknown.unknown(conf, TABLE.options, foreign)
+
+
+def _of_bus(conf: Configuration) -> unknown.Listed:
+    """The options that the bus reads, which are registered."""
+    from scheduler_worker.rpc import transport  # is slow to import, and many commands do without
+
+    for group, opts in (listed := transport.list_opts()):
+        conf.register_opts(opts, group=group)
+    return listed
 
 
 def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
@@ -244,10 +247,9 @@ def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
     return [("nova", [])]
 
 
-def notices(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
-    """Sentences about options that do not do what they seem to; ``foreign`` as in `inspected`."""
-    for group, opts in foreign:
-        conf.register_opts(opts, group=group)
+def notices(conf: Configuration) -> list[str]:
+    """Sentences about options that do not do what they seem to."""
+    _of_bus(conf)
     sentences = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
     used_s = TABLE.read(conf, HeartbeatSettings).down_after_s
     if conf.service_down_time != used_s:

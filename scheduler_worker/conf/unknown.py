@@ -1,6 +1,6 @@
 """Finds options and groups in the files that nothing reads, and suggests the nearest name.
 
-A file may be shared with Nova, so Nova's own names (``nova_names``) are ignored.
+A file may be shared with Nova, so Nova's own names (``nova_compat``) are ignored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any
 
-from scheduler_worker.conf import nova_compat, nova_names
+from scheduler_worker.conf import nova_compat
 from scheduler_worker.conf.configuration import Configuration
 
 _DEFAULT = "DEFAULT"
@@ -65,15 +65,15 @@ def _names(read: Listed) -> Names:
 
 def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) -> Iterator[str]:
     group = section if section == _DEFAULT else section.lower()
-    is_of_library = group.startswith(nova_names.PREFIXES)
+    is_of_library = group.startswith(nova_compat.PREFIXES)
     if group not in known:
-        is_left_alone = group in nova_names.GROUPS.split() or group in nova_compat.UNUSED
+        is_left_alone = group in nova_compat.GROUPS.split() or group in nova_compat.UNUSED
         if is_of_library and not get_close_matches(group, known, 1, _SURELY):
             is_left_alone = True
         if not is_left_alone:
             yield f"[{section}] is no group that is read{_hint(group, known, '[{}]')}"
         return
-    novas = {*nova_names.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
+    novas = {*nova_compat.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
     for option in options:
         if option not in known[group] and option not in novas:
             place = _place(group, option, ours)
@@ -84,8 +84,8 @@ def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) ->
 
 def _place(group: str, option: str, ours: Names) -> str:
     """The option's new home, as the end of a sentence; empty if no group has such a name."""
-    if group == _DEFAULT and option in nova_names.FORMER:
-        return f"; {nova_names.FORMER[option]}"
+    if group == _DEFAULT and option in nova_compat.FORMER:
+        return f"; {nova_compat.FORMER[option]}"
     if (group, option) in _REMOVED:
         return f"; {_REMOVED[group, option]}"
     for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
