@@ -470,7 +470,7 @@ class Worker:
         server = self._server.describe()
         return Load(
             running=server["running"],
-            backlog=server["waiting"],
+            waiting=server["waiting"],
             is_drained=self.facts.is_drained,
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,

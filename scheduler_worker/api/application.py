@@ -30,13 +30,7 @@ from scheduler_worker.api.calls import ROUTE, Reply, WebCall
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console import Console
 from scheduler_worker.api.ovirt import ROUTES, OvirtApi
-from scheduler_worker.api.problems import (
-    BodyTooLarge,
-    Refusal,
-    problem_of,
-    refusal_of,
-    response_of,
-)
+from scheduler_worker.api.problems import BodyTooLarge, Refusal, problem_of, refusal_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
 from scheduler_worker.events import OTHER

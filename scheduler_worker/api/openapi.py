@@ -19,19 +19,9 @@ ROOT = "/v1"
 _REFERENCES = "#/components/schemas/{name}"
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 _JSON = "application/json"
-_OF_EVERY = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.NOT_ACCEPTABLE,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-_OF_BODIES = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-_OF_CONDITIONS = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.PRECONDITION_REQUIRED)
+_OF_EVERY = (400, 401, 403, 404, 406, 409, 429, 500, 503)
+_OF_BODIES, _OF_CONDITIONS = (413, 415), (412, 428)
+"""Statuses of problems."""
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Of exactly this answer."}}
 
 Plain = dict[str, Any]
@@ -186,5 +176,5 @@ def _responses(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
     of_bodies = _OF_BODIES if has_body(operation) else ()
     of_conditions = _OF_CONDITIONS if operation.has_condition else ()
     for code in (*_OF_EVERY, *of_bodies, *of_conditions):
-        responses[str(code.value)] = {"$ref": "#/components/responses/Problem"}
+        responses[str(code)] = {"$ref": "#/components/responses/Problem"}
     return responses

@@ -45,10 +45,7 @@ _FIELDS = {
 }
 _MEMBER_FIELDS = tuple(field for fields in _FIELDS.values() for field in fields)
 _POLICY_LINKS = (*_MEMBER_FIELDS, *(f"{field}.{_UNIT}" for field in _MEMBER_FIELDS))
-_NOT_SET = (
-    *("policy", "default_policy", "locked", "thresholds"),
-    *_MEMBER_FIELDS,
-)
+_NOT_SET = ("policy", "default_policy", "locked", "thresholds", *_MEMBER_FIELDS)
 """What a policy shows, and a client does not set with the policy."""
 _MEMBERS: Mapping[UnitKind, type[types.Filter | types.Weight | types.Balance]] = {
     UnitKind.FILTER: types.Filter,
@@ -438,7 +435,7 @@ def _rules() -> list[Rule]:
         _rule("PUT", "/clusters/<cluster>", "update_cluster"),
     ]
     for kind, member in _MEMBERS.items():
-        path = f"{_POLICY}/{member.elements}"
+        path = f"{_POLICY}/{member.elements()}"
         rules += [
             _rule("GET", path, "list_members", kind=kind),
             _rule("POST", path, "add_member", kind=kind),

@@ -20,9 +20,9 @@ from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import nova_compat, unknown
-from scheduler_worker.conf.configuration import Configuration
+from scheduler_worker.conf.configuration import Configuration as Configuration
 from scheduler_worker.conf.declared import Table
-from scheduler_worker.conf.nova_compat import unused
+from scheduler_worker.conf.nova_compat import unused as unused
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
@@ -48,20 +48,6 @@ from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
 from scheduler_worker.service.simulation.comparison import DryRunSettings
 from scheduler_worker.service.tuning.cycle import TuningSettings
-
-__all__ = [
-    "Configuration",
-    "NovaFeed",
-    "Settings",
-    "inspected",
-    "list_opts",
-    "load",
-    "notices",
-    "register_opts",
-    "settings",
-    "unread",
-    "unused",
-]
 
 _RANKED_HOSTS = 5
 """How many of the best hosts a record of a decision names."""

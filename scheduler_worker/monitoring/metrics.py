@@ -251,7 +251,7 @@ class AtScrape(Collector):
 
 _READ: Mapping[Gauge, Callable[[Load], float]] = {
     events.INFLIGHT: lambda load: load.running,
-    events.BACKLOG: lambda load: load.backlog,
+    events.BACKLOG: lambda load: load.waiting,
     events.WAITING: lambda load: load.waiting_for_pending,
     events.DRAINED: lambda load: load.is_drained,
     events.WAITING_FOR_FEED: lambda load: load.waiting_for_feed,
