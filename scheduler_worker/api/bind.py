@@ -78,7 +78,7 @@ class V1:
             self._access,
             request_id=request_id,
             subject=next(iter(arguments.values()), ""),
-            check_seen=partial(check_match, request),
+            check_match=partial(check_match, request),
         )
         call.allow()
         parameters = _parameters(operation, {**query, **fields}, arguments)
@@ -202,7 +202,7 @@ def etag_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-def check_match(request: Request, resource: object, is_needed: bool) -> None:
+def check_match(request: Request, resource: object, is_needed: bool = True) -> None:
     """Check the preconditions of a change of a resource, as it is now; None: there is none.
 
     Raises Refusal with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428
