@@ -53,11 +53,6 @@ _JSON = "application/json;charset=UTF-8"
 _FORMS = {"application/xml": Form.XML, "text/xml": Form.XML, "application/json": Form.JSON}
 
 
-def nobody(_: WSGIEnvironment) -> Caller | None:
-    """No other service knows callers."""
-    return None
-
-
 class Application:
     """Serves the REST API."""
 
@@ -69,7 +64,7 @@ class Application:
         *,
         rates: RateLimits,
         max_body: int = MAX_BODY,
-        foreign_caller: Callable[[WSGIEnvironment], Caller | None] = nobody,
+        foreign_caller: Callable[[WSGIEnvironment], Caller | None] = lambda _: None,
         console: Console | None = None,
         observer: Observer | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.configuration import Configuration as Configuration
-from scheduler_worker.conf.declared import Table
+from scheduler_worker.conf.declared import Listed, Table
 from scheduler_worker.conf.nova_compat import unused as unused
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
@@ -168,7 +168,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     log.register_options(conf)
 
 
-def list_opts() -> list[tuple[str | None, list[Any]]]:
+def list_opts() -> Listed:
     """All our options with their help texts, for ``oslo-config-generator``."""
     return TABLE.with_help
 
@@ -213,7 +213,7 @@ def unread(conf: Configuration) -> list[str]:
     return unknown.unknown(conf, TABLE.options, foreign)
 
 
-def _of_bus(conf: Configuration) -> unknown.Listed:
+def _of_bus(conf: Configuration) -> Listed:
     """The options that the bus reads, which are registered."""
     from scheduler_worker.rpc import transport  # is slow to import, and many commands do without
 
@@ -291,7 +291,7 @@ def _nova_feed(conf: cfg.ConfigOpts, silent_after_s: float) -> NovaFeed:
     )
 
 
-def _invalid(conf: cfg.ConfigOpts, listed: unknown.Listed) -> Iterator[tuple[str | None, Any, str]]:
+def _invalid(conf: cfg.ConfigOpts, listed: Listed) -> Iterator[tuple[str | None, Any, str]]:
     """Group, option and problem of each invalid value; the problem has the name and the bound."""
     for group, opts in listed:
         for opt in opts:

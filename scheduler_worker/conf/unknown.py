@@ -3,15 +3,15 @@
 A file may be shared with Nova, so Nova's own names (``nova_compat``) are ignored.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any
 
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.conf.configuration import Configuration
+from scheduler_worker.conf.declared import DEFAULT, Listed
 
-_DEFAULT = "DEFAULT"
 _SURELY = 0.85
 """How similar to a known group a library's group must be to count as misspelled."""
 
@@ -21,8 +21,6 @@ _SHARED = " Nova reads this group, too: change it for all services at once"
 _REMOVED = {("nova_feed", "placement_refresh"): "hosts are read when they change"}
 """Group and option that the worker had -> why there is none."""
 
-Listed = Sequence[tuple[str | None, Sequence[Any]]]
-"""Options by their group; None is ``[DEFAULT]``."""
 Names = dict[str, set[str]]
 """Group -> the names of its options, present and former ones."""
 
@@ -53,7 +51,7 @@ def unknown(conf: Configuration, ours: Listed, foreign: Listed) -> list[str]:
 def _names(read: Listed) -> Names:
     known: Names = {}
     for group, options in read:
-        name = group or _DEFAULT
+        name = group or DEFAULT
         known.setdefault(name, set())
         for option in options:
             known[name].update((option.name, option.dest))
@@ -64,7 +62,7 @@ def _names(read: Listed) -> Names:
 
 
 def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) -> Iterator[str]:
-    group = section if section == _DEFAULT else section.lower()
+    group = section if section == DEFAULT else section.lower()
     is_of_library = group.startswith(nova_compat.PREFIXES)
     if group not in known:
         is_left_alone = group in nova_compat.GROUPS.split() or group in nova_compat.UNUSED
@@ -84,7 +82,7 @@ def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) ->
 
 def _place(group: str, option: str, ours: Names) -> str:
     """The option's new home, as the end of a sentence; empty if no group has such a name."""
-    if group == _DEFAULT and option in nova_compat.FORMER:
+    if group == DEFAULT and option in nova_compat.FORMER:
         return f"; {nova_compat.FORMER[option]}"
     if (group, option) in _REMOVED:
         return f"; {_REMOVED[group, option]}"

@@ -120,18 +120,15 @@ class Window:
         with self._guard:
             now_s = self._monotonic_s()
             if now_s >= self._ends_s:
-                self._begin_step(now_s)
+                number = int(now_s // _STEP_S)
+                self._current = {}
+                self._ends_s = (number + 1) * _STEP_S
+                self._steps.append((number, self._current))
             current = self._current
             if key in current:
                 current[key] += count
             elif len(current) < _MAX_KEYS:
                 current[key] = count
-
-    def _begin_step(self, now_s: float) -> None:
-        number = int(now_s // _STEP_S)
-        self._current = {}
-        self._ends_s = (number + 1) * _STEP_S
-        self._steps.append((number, self._current))
 
     def counts(self) -> Counter[Key]:
         """How often each happened."""

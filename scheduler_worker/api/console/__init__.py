@@ -38,6 +38,7 @@ from scheduler_worker.api.bind import read_object
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.problems import Refusal, of_parameters
 from scheduler_worker.api.sessions import Sessions, token_digest
+from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.codec.typed import typed
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.callers import Caller, Right
@@ -127,19 +128,13 @@ class ConsoleSessions:
     """Opens, finds and extends sessions; each method may raise BackendError."""
 
     def __init__(
-        self,
-        sessions: Sessions,
-        tokens: ApiTokens,
-        clock: Clock,
-        *,
-        idle_timeout_s: float,
-        ttl_s: float,
+        self, sessions: Sessions, tokens: ApiTokens, clock: Clock, settings: ApiSettings
     ) -> None:
         self._sessions = sessions
         self._tokens = tokens
         self._clock = clock
-        self._idle_s = idle_timeout_s
-        self._ttl_s = ttl_s
+        self._idle_s = settings.console_idle_timeout_s
+        self._ttl_s = settings.console_session_ttl_s
 
     def open(self, caller: Caller) -> str:
         """The secret of a new session of a caller who has proved the password."""
