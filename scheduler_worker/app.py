@@ -415,9 +415,11 @@ class Worker:
         """Uptime, what is missing as known last, what it holds, the bus, clusters and the feed."""
         clusters = self._describe_clusters()
         leases = [name for name, cluster in clusters.items() if cluster["token"] is not None]
+        # What was missing when it was looked at last, up to a drain or resume since.
+        missing = [text for text in self.monitor.last_missing() if text != remedies.DRAINED]
         return {
             "uptime_s": round(time.monotonic() - self._built_s, 1),
-            "missing": self._last_missing(),
+            "missing": [*missing, remedies.DRAINED] if self.facts.is_drained else missing,
             "holds": {
                 "leases": leases,
                 "feed": self.feeder is not None and self.feeder.is_leader(),
@@ -439,11 +441,6 @@ class Worker:
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
-
-    def _last_missing(self) -> list[str]:
-        """What was missing when it was looked at last, up to a drain or resume since."""
-        missing = [text for text in self.monitor.last_missing() if text != remedies.DRAINED]
-        return [*missing, remedies.DRAINED] if self.facts.is_drained else missing
 
     # Health, for the monitor
 

@@ -18,7 +18,7 @@ import scheduler_worker
 from scheduler_worker.api import openapi
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.openapi import ROOT, Plain, has_body, path_names, query_fields
-from scheduler_worker.api.problems import Refusal, of_parameters
+from scheduler_worker.api.problems import MEDIA_TYPE, Refusal, of_parameters
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
@@ -27,6 +27,7 @@ from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"
+_ANSWERED = [_JSON, MEDIA_TYPE]
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -68,7 +69,8 @@ class V1:
         operation: Operation[Any, Any]
         operation, arguments = adapter.match(request.path.rstrip("/"), request.method)
         request.environ[ROUTE] = ROOT + str(operation.path)
-        _check_accept(request)
+        if request.accept_mimetypes and not request.accept_mimetypes.best_match(_ANSWERED):
+            raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
         query = _query(operation, request)
         fields = _body(operation, request, body)
         call = Call(
@@ -112,12 +114,6 @@ def _own(
 def _rule(operation: Operation[Any, Any]) -> Rule:
     path = f"{ROOT}{operation.path}".replace("{", "<").replace("}", ">")
     return Rule(path, methods=[operation.method], endpoint=operation)
-
-
-def _check_accept(request: Request) -> None:
-    accepted = request.accept_mimetypes
-    if accepted and not accepted.best_match([_JSON, "application/problem+json"]):
-        raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
 
 
 def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:

@@ -66,19 +66,13 @@ class _OfRequests(FleetCommand):
         narrowing.add_argument("--cluster", metavar="NAME")
         narrowing.add_argument("--zone", metavar="NAME")
         narrowing.add_argument("--project", metavar="ID")
+        pairs: Plain = {"action": "append", "default": [], "type": _pair, "metavar": "KEY=VALUE"}
         for group, name, text in (
             (figures, "property", "an extra spec, such as trait:HW_CPU_X86_AVX2=required"),
             (narrowing, "image-property", "a property of the image"),
             (narrowing, "hint", "a scheduler hint"),
         ):
-            group.add_argument(
-                f"--{name}",
-                action="append",
-                default=[],
-                type=_pair,
-                metavar="KEY=VALUE",
-                help=f"{text}; may be repeated",
-            )
+            group.add_argument(f"--{name}", help=f"{text}; may be repeated", **pairs)
 
 
 class ExplainPlacement(_OfRequests):
