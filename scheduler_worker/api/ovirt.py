@@ -74,24 +74,19 @@ class OvirtApi:
         """The entry: links to the collections, and what serves them."""
         names = ("clusters", "schedulingpolicyunits", "schedulingpolicies")
         now = datetime.fromtimestamp(self._clock.time_s(), UTC)
-        version = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
-        return Reply(
-            types.Root(
-                link=tuple(types.Link(href=f"{call.base}/{name}", rel=name) for name in names),
-                product_info=types.ProductInfo(
-                    name="scheduler_worker",
-                    vendor="scheduler_worker",
-                    version=types.Version(
-                        major=_API_MAJOR,
-                        minor=_API_MINOR,
-                        build=0,
-                        revision=0,
-                        full_version=version,
-                    ),
-                ),
-                time=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            )
+        full = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
+        version = types.Version(
+            major=_API_MAJOR, minor=_API_MINOR, build=0, revision=0, full_version=full
         )
+        product = types.ProductInfo(
+            name="scheduler_worker", vendor="scheduler_worker", version=version
+        )
+        root = types.Root(
+            link=tuple(types.Link(href=f"{call.base}/{name}", rel=name) for name in names),
+            product_info=product,
+            time=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        )
+        return Reply(root)
 
     # Units
 

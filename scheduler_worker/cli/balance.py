@@ -99,11 +99,10 @@ class ShowBalances(FleetCommand):
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
     def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
-        statuses = (
-            list(client.every(list_balancing, PageQuery()))
-            if arguments.cluster is None
-            else [client.call(get_balancing, InCluster(arguments.cluster))]
-        )
+        if arguments.cluster is None:
+            statuses = list(client.every(list_balancing, PageQuery()))
+        else:
+            statuses = [client.call(get_balancing, InCluster(arguments.cluster))]
         by_cluster = {status.cluster: status for status in statuses}
         sys.stdout.write(json_of(by_cluster) if arguments.json else text_of(statuses))
         return 0

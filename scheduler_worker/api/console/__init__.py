@@ -280,14 +280,8 @@ class Console:
         session = self._console_sessions.find(secret, address, is_use=False)
         response = _json(self._info(caller, secret, session), HTTPStatus.CREATED)
         # Until the browser is closed; the store knows when its session ends.
-        response.set_cookie(
-            _cookie_name(request),
-            secret,
-            path="/",
-            secure=request.is_secure,
-            httponly=True,
-            samesite="Strict",
-        )
+        name, is_secure = _cookie_name(request), request.is_secure
+        response.set_cookie(name, secret, secure=is_secure, httponly=True, samesite="Strict")
         return response
 
     def _proved(self, credentials: Credentials, address: str) -> Caller:
