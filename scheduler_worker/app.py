@@ -38,7 +38,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
-from scheduler_worker.rpc import bind, transport
+from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
@@ -317,8 +317,8 @@ class Worker:
     def _warn_of_options(self) -> None:
         """Log, once each, options without effect and units that slow down every decision."""
         warnings = [
-            *configuration.unread(self._conf, transport.list_opts()),
-            *configuration.notices(self._conf, transport.list_opts()),
+            *configuration.unread(self._conf),
+            *configuration.notices(self._conf),
             *(
                 f"{name} does not declare what it reads of a request, so every request evaluates "
                 "it for all hosts that the other units passed; docs/writing-a-filter.md has the "
@@ -415,9 +415,11 @@ class Worker:
         """Uptime, what is missing as known last, what it holds, the bus, clusters and the feed."""
         clusters = self._describe_clusters()
         leases = [name for name, cluster in clusters.items() if cluster["token"] is not None]
+        # What was missing when it was looked at last, up to a drain or resume since.
+        missing = [text for text in self.monitor.last_missing() if text != remedies.DRAINED]
         return {
             "uptime_s": round(time.monotonic() - self._built_s, 1),
-            "missing": self._last_missing(),
+            "missing": [*missing, remedies.DRAINED] if self.facts.is_drained else missing,
             "holds": {
                 "leases": leases,
                 "feed": self.feeder is not None and self.feeder.is_leader(),
@@ -439,11 +441,6 @@ class Worker:
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
-
-    def _last_missing(self) -> list[str]:
-        """What was missing when it was looked at last, up to a drain or resume since."""
-        missing = [text for text in self.monitor.last_missing() if text != remedies.DRAINED]
-        return [*missing, remedies.DRAINED] if self.facts.is_drained else missing
 
     # Health, for the monitor
 
@@ -470,7 +467,7 @@ class Worker:
         server = self._server.describe()
         return Load(
             running=server["running"],
-            backlog=server["waiting"],
+            waiting=server["waiting"],
             is_drained=self.facts.is_drained,
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,

@@ -223,11 +223,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         operation = next((operation for operation in OPERATIONS if operation.name == name), None)
         if operation is None or operation.home == "store":
             raise AttributeError(f"there is no operation {name!r}")
-        names = [
-            field.name
-            for field in operation.fields
-            if field.name not in PageQuery.__struct_fields__
-        ]
+        fields = (field.name for field in operation.fields)
+        names = [name for name in fields if name not in PageQuery.__struct_fields__]
 
         def call(*values: Any, **named: Any) -> Any:
             if len(values) > len(names):
@@ -282,11 +279,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         One that is done ends when a report shows it, so report the host's state first. Returns
         whether it was under way; an answer may be repeated.
         """
-        return bool(
-            self._call_ours(
-                "report_power", cluster=cluster, action=action, state=state, reason=reason
-            )
-        )
+        asked = {"cluster": cluster, "action": action, "state": state, "reason": reason}
+        return bool(self._call_ours("report_power", **asked))
 
     # Any service
 

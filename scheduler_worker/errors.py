@@ -6,7 +6,7 @@ Each message is one sentence that says what happened and, where it helps, what t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,18 +170,11 @@ class PowerRefused(SchedulerWorkerError):
 
 
 class AdministrationError(SchedulerWorkerError):
-    """Raised when a change of policies is refused; nothing was changed.
-
-    ``kind`` is ``not-found``, ``invalid``, ``incomplete``, ``forbidden`` or ``conflict``.
-    """
-
-    kind: ClassVar[str]
+    """Raised when a change of policies is refused; nothing was changed."""
 
 
 class NotFound(AdministrationError):
     """Raised when there is no such policy, unit or cluster."""
-
-    kind = "not-found"
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"There is no {what} {name!r}.")
@@ -190,8 +183,6 @@ class NotFound(AdministrationError):
 
 class Invalid(AdministrationError):
     """Raised when a value breaks a rule; ``field`` is its path, such as ``filters.Memory``."""
-
-    kind = "invalid"
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -202,13 +193,9 @@ class Invalid(AdministrationError):
 class Disabled(AdministrationError):
     """Raised where an option switches off what is asked for."""
 
-    kind = "not-found"
-
 
 class Ambiguous(AdministrationError):
     """Raised when several things have the name that is to mean one."""
-
-    kind = "conflict"
 
     def __init__(self, what: str, name: str, uuids: Sequence[str]) -> None:
         super().__init__(
@@ -219,8 +206,6 @@ class Ambiguous(AdministrationError):
 class Incomplete(AdministrationError):
     """Raised when mandatory fields are missing; ``fields`` are their names."""
 
-    kind = "incomplete"
-
     def __init__(self, what: str, fields: Sequence[str]) -> None:
         super().__init__(f"{what} needs {', '.join(fields)}.")
         self.what = what
@@ -230,13 +215,9 @@ class Incomplete(AdministrationError):
 class Forbidden(AdministrationError):
     """Raised when the user lacks the right to what was asked."""
 
-    kind = "forbidden"
-
 
 class ConflictingChange(AdministrationError):
     """Raised when what is stored is in the way of a change."""
-
-    kind = "conflict"
 
 
 class EditConflict(ConflictingChange):

@@ -5,7 +5,7 @@ and the table of ``docs/monitoring.md`` follow from it. Texts are Markdown.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -41,8 +41,6 @@ class Event(msgspec.Struct, frozen=True, eq=False):
     labels: tuple[str, ...] = ()
     troubles: Mapping[str, Trouble] = {}
     """By the last label, or by ``""`` for every other one; nothing is wrong with the rest."""
-    kind: ClassVar[str]
-    """Of the metric."""
 
     @property
     def limit(self) -> int:
@@ -56,28 +54,21 @@ class Event(msgspec.Struct, frozen=True, eq=False):
 
 
 class Count(Event, frozen=True, eq=False):
-    """The metric's name ends in ``_total``."""
-
-    kind = "counter"
+    """A counter, whose name ends in ``_total``."""
 
 
 class Duration(Event, frozen=True, eq=False):
-    """Seconds; the metric's name ends in ``_seconds``."""
+    """A histogram of seconds, whose name ends in ``_seconds``."""
 
-    kind = "histogram"
     bounds_s: tuple[float, ...] = _SERVICE_S
 
 
 class Level(Event, frozen=True, eq=False):
-    """Set where its value changes."""
-
-    kind = "gauge"
+    """A gauge that is set where its value changes."""
 
 
 class Gauge(Event, frozen=True, eq=False):
-    """Read at each scrape."""
-
-    kind = "gauge"
+    """A gauge that is read at each scrape."""
 
 
 def _per_cluster(

@@ -128,15 +128,11 @@ class _Gateway(wsgi.Gateway_10):  # type: ignore[misc]
         self.req.conn.allow(self.req.server.timeout + min(length or most, most) / _SLOWEST)
         source = environ["wsgi.input"]
         environ["wsgi.input"] = io.BytesIO(source.read(most + 1))
-        _discard(source)
+        # The rest is not kept: many clients read no answer before they have sent everything.
+        remaining = _MOST_DISCARDED
+        while remaining > 0 and (chunk := source.read(min(remaining, 64 * 1024))):
+            remaining -= len(chunk)
         return environ
-
-
-def _discard(source: Any) -> None:
-    """Read on without keeping it: many clients read no answer before they have sent everything."""
-    remaining = _MOST_DISCARDED
-    while remaining > 0 and (chunk := source.read(min(remaining, 64 * 1024))):
-        remaining -= len(chunk)
 
 
 class _Server(wsgi.Server):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.watched import WatchedState
-from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.errors import (
     BusUnavailable,
     ClusterPolicyError,
@@ -51,15 +52,12 @@ def has_transport_url(conf: Configuration) -> bool:
 
 def check_processes(settings: Settings, processes: int) -> None:
     """Raise ConfigError where several processes cannot share the configured state."""
-    state = factories.open_state(settings.state, SystemClock())
-    try:
+    with closing(factories.open_state(settings.state, SystemClock())) as state:
         if processes > 1 and not state.characteristics.spans_processes:
             raise ConfigError(
                 f"--workers {processes}: processes cannot share [state] url = "
                 f"{settings.state.url}; use redis://, or run one worker"
             )
-    finally:
-        state.close()
 
 
 def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
@@ -67,14 +65,14 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
 
     Replaces invalid values in ``conf``, which must not be used to start a worker afterwards.
     """
-    settings, problems = configuration.inspected(conf, transport.list_opts())
+    settings, problems = configuration.inspected(conf)
     processes = conf.of_command_line("workers", 1)
     number = conf.of_command_line("instance", None)
     for attempt in (
         lambda: check_reachable(conf, embedded=embedded),
         lambda: check_processes(settings, processes),
         lambda: _check_bus(conf, settings),
-        lambda: _check_feed(conf, settings),
+        lambda: _check_feed(conf, settings.nova_feed),
         lambda: settings.attestation and HttpAttestation(settings.attestation),
         lambda: factories.open_nova(conf, settings),
         lambda: factories.open_placement(conf, settings),
@@ -133,27 +131,20 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     if (nova := factories.open_nova(conf, settings)) is not None:
         yield Connection("Nova", nova.problem(), fix=remedies.NOVA)
     clock = SystemClock()
-    state = WatchedState(factories.open_state(settings.state, clock), clock)
-    try:
-        problem = state.problem()
-        notes = () if problem else state.check()
-    except StateUnavailable as error:
-        problem, notes = str(error), ()
-    finally:
-        state.close()
+    with closing(WatchedState(factories.open_state(settings.state, clock), clock)) as state:
+        try:
+            problem = state.problem()
+            notes = () if problem else state.check()
+        except StateUnavailable as error:
+            problem, notes = str(error), ()
     yield Connection("the shared state", problem, notes, remedies.of_state(problem or ""))
     if settings.asks_placement:
-        session = factories.open_placement_session(conf, connections=1)
-        problem = session.problem()
-        session.close()
-        yield Connection("Placement", problem, fix=remedies.PLACEMENT)
+        with closing(factories.open_placement_session(conf, connections=1)) as session:
+            yield Connection("Placement", session.problem(), fix=remedies.PLACEMENT)
     if settings.nova_feed is not None:
-        databases = factories.open_nova_databases(settings.nova_feed.databases)
-        try:
+        with closing(factories.open_nova_databases(settings.nova_feed.databases)) as databases:
             for name, problem in databases.check():
                 yield Connection(name, problem, fix=remedies.NOVA_DATABASES)
-        finally:
-            databases.close()
 
 
 def _refusals_of_bus(bus: Bus, settings: Settings) -> Iterator[tuple[str, str | None]]:
@@ -168,11 +159,11 @@ def _refusals_of_bus(bus: Bus, settings: Settings) -> Iterator[tuple[str, str | 
         yield bus.url, str(error)
 
 
-def _check_feed(conf: Configuration, settings: Settings) -> None:
+def _check_feed(conf: Configuration, nova: NovaFeed | None) -> None:
     """Raise ConfigError where Nova cannot be read with what is configured."""
-    if settings.nova_feed is not None:
-        factories.open_nova_databases(settings.nova_feed.databases).close()
-        if settings.nova_feed.providers is not None:
+    if nova is not None:
+        factories.open_nova_databases(nova.databases).close()
+        if nova.providers is not None:
             factories.open_placement_session(conf, connections=1).close()
 
 

@@ -28,10 +28,9 @@ from scheduler_worker import events
 from scheduler_worker.api.bind import V1
 from scheduler_worker.api.calls import ROUTE, Reply, WebCall
 from scheduler_worker.api.codec import Form, write
-from scheduler_worker.api.console.console import Console
-from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
+from scheduler_worker.api.console import Console
 from scheduler_worker.api.ovirt import ROUTES, OvirtApi
-from scheduler_worker.api.problems import failed_of, response_of
+from scheduler_worker.api.problems import BodyTooLarge, Refusal, problem_of, refusal_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
 from scheduler_worker.events import OTHER
@@ -54,11 +53,6 @@ _JSON = "application/json;charset=UTF-8"
 _FORMS = {"application/xml": Form.XML, "text/xml": Form.XML, "application/json": Form.JSON}
 
 
-def nobody(_: WSGIEnvironment) -> Caller | None:
-    """No other service knows callers."""
-    return None
-
-
 class Application:
     """Serves the REST API."""
 
@@ -70,7 +64,7 @@ class Application:
         *,
         rates: RateLimits,
         max_body: int = MAX_BODY,
-        foreign_caller: Callable[[WSGIEnvironment], Caller | None] = nobody,
+        foreign_caller: Callable[[WSGIEnvironment], Caller | None] = lambda _: None,
         console: Console | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -138,8 +132,9 @@ class Application:
             if isinstance(error, TooManyRequests):
                 self._observer.count(events.API_LIMITED, error.by)
             if is_ours:
-                return self._problem(request, error, request_id)
-            return self._refused(request, error)
+                problem = problem_of(error) or _refusal(error) or _defect(request, error)
+                return response_of(problem, request_id)
+            return _refused(request, _refusal(error) or _defect(request, error))
 
     # oVirt's resources
 
@@ -239,26 +234,20 @@ class Application:
         text = self._body(request).decode(errors="replace")
         return dict(parse_qsl(text, keep_blank_values=True))
 
-    # Errors
 
-    def _refused(self, request: Request, error: Exception) -> Response:
-        refusal = _refusal(error) or _defect(request, error)
-        try:
-            form = _answer_form(request)
-        except Refusal:
-            form = Form.XML
-        response = Response(
-            write(refusal.fault, form), refusal.status, content_type=f"{form.value};charset=UTF-8"
-        )
-        response.headers.extend(refusal.headers)
-        return response
+# Errors
 
-    def _problem(self, request: Request, error: Exception, request_id: str) -> Response:
-        if isinstance(error, (LoginFailed, LoginSlowed, TooManyRequests)):
-            error = _refusal(error) or error
-        failed = failed_of(error) or failed_of(_defect(request, error))
-        assert failed is not None  # noqa: S101 - every Refusal is a problem
-        return response_of(failed, request_id)
+
+def _refused(request: Request, refusal: Refusal) -> Response:
+    try:
+        form = _answer_form(request)
+    except Refusal:
+        form = Form.XML
+    response = Response(
+        write(refusal.fault, form), refusal.status, content_type=f"{form.value};charset=UTF-8"
+    )
+    response.headers.extend(refusal.headers)
+    return response
 
 
 def _defect(request: Request, error: Exception) -> Refusal:
@@ -284,6 +273,9 @@ def _refusal(error: Exception) -> Refusal | None:
 def _unauthorized(detail: str) -> Refusal:
     challenge = 'Basic realm="scheduler_worker", Bearer realm="scheduler_worker"'
     return Refusal(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+# Forms
 
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:

@@ -11,8 +11,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from werkzeug.datastructures import ETags
-from werkzeug.http import parse_etags
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
@@ -20,7 +18,7 @@ import scheduler_worker
 from scheduler_worker.api import openapi
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.openapi import ROOT, Plain, has_body, path_names, query_fields
-from scheduler_worker.api.problems import Failed, of_parameters
+from scheduler_worker.api.problems import MEDIA_TYPE, Refusal, of_parameters
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
@@ -29,6 +27,7 @@ from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"
+_ANSWERED = [_JSON, MEDIA_TYPE]
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -65,12 +64,13 @@ class V1:
         return path == ROOT or path.startswith(f"{ROOT}/")
 
     def respond(self, request: Request, caller: Caller, body: bytes, request_id: str) -> Response:
-        """The response to a request. Raises Failed and the errors of the use cases."""
+        """The response to a request. Raises Refusal and the errors of the use cases."""
         adapter: MapAdapter = self._routes.bind("")
         operation: Operation[Any, Any]
         operation, arguments = adapter.match(request.path.rstrip("/"), request.method)
         request.environ[ROUTE] = ROOT + str(operation.path)
-        _check_accept(request)
+        if request.accept_mimetypes and not request.accept_mimetypes.best_match(_ANSWERED):
+            raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
         query = _query(operation, request)
         fields = _body(operation, request, body)
         call = Call(
@@ -80,7 +80,7 @@ class V1:
             self._access,
             request_id=request_id,
             subject=next(iter(arguments.values()), ""),
-            check_seen=partial(check_match, request),
+            check_match=partial(check_match, request),
         )
         call.allow()
         parameters = _parameters(operation, {**query, **fields}, arguments)
@@ -116,14 +116,8 @@ def _rule(operation: Operation[Any, Any]) -> Rule:
     return Rule(path, methods=[operation.method], endpoint=operation)
 
 
-def _check_accept(request: Request) -> None:
-    accepted = request.accept_mimetypes
-    if accepted and not accepted.best_match([_JSON, "application/problem+json"]):
-        raise Failed(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
-
-
 def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
-    """The parameters of the query. Raises Failed for one that is given twice."""
+    """The parameters of the query. Raises Refusal for one that is given twice."""
     kinds = {field.name: field.type for field in query_fields(operation)}
     query = {}
     for name, texts in request.args.to_dict(flat=False).items():
@@ -138,7 +132,7 @@ def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
 def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict[str, Any]:
     if not has_body(operation):
         if body:
-            raise Failed(HTTPStatus.BAD_REQUEST, "A body has no meaning here; send none.")
+            raise Refusal(HTTPStatus.BAD_REQUEST, "A body has no meaning here; send none.")
         return {}
     fields = read_object(request, body)
     for name in path_names(operation):
@@ -148,15 +142,15 @@ def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict
 
 
 def read_object(request: Request, body: bytes) -> dict[str, Any]:
-    """The object in a body of JSON. Raises Failed."""
+    """The object in a body of JSON. Raises Refusal."""
     if request.mimetype != _JSON:
-        raise Failed(
+        raise Refusal(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body must be JSON: send Content-Type: {_JSON}."
         )
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise of_parameters(RequestError("", "expected an object"), "body")
     return document
@@ -192,8 +186,7 @@ def _response(
         etag = etag_of(body)
         response.set_etag(etag)
         response.headers["Cache-Control"] = "private, no-cache"  # kept, and asked for each time
-        known = parse_etags(request.headers.get("If-None-Match"))
-        if operation.method == "GET" and (known.star_tag or known.contains_weak(etag)):
+        if operation.method == "GET" and request.if_none_match.contains_weak(etag):
             response.status_code = HTTPStatus.NOT_MODIFIED
             response.set_data(b"")
             del response.headers["Content-Type"]
@@ -205,30 +198,26 @@ def etag_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:32]
 
 
-def check_match(request: Request, resource: object, is_needed: bool) -> None:
+def check_match(request: Request, resource: object, is_needed: bool = True) -> None:
     """Check the preconditions of a change of a resource, as it is now; None: there is none.
 
-    Raises Failed with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428 where
-    an existing resource ``is_needed`` to be named by ``If-Match`` and is not.
+    Raises Refusal with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428
+    where an existing resource ``is_needed`` to be named by ``If-Match`` and is not.
     """
-    if_match, if_none_match = map(request.headers.get, ("If-Match", "If-None-Match"))
-    now = None if resource is None else etag_of(msgspec.json.encode(resource))
-    if if_match is not None and not _matches(parse_etags(if_match), now):
-        raise Failed(
+    names_one = "If-Match" in request.headers
+    now = "" if resource is None else etag_of(msgspec.json.encode(resource))
+    if names_one and not (now and request.if_match.contains(now)):
+        raise Refusal(
             HTTPStatus.PRECONDITION_FAILED,
             "If-Match: the resource has changed in the meantime; read it again.",
         )
-    if if_none_match is not None and _matches(parse_etags(if_none_match), now):
-        raise Failed(
+    if now and request.if_none_match.contains(now):
+        raise Refusal(
             HTTPStatus.PRECONDITION_FAILED, "If-None-Match: there is such a resource already."
         )
-    if is_needed and now is not None and if_match is None:
-        raise Failed(
+    if is_needed and now and not names_one:
+        raise Refusal(
             HTTPStatus.PRECONDITION_REQUIRED,
             "The resource exists: send its ETag as If-Match, so that no change of others is lost, "
             "or If-Match: * to change it whatever it is.",
         )
-
-
-def _matches(etags: ETags, now: str | None) -> bool:
-    return now is not None and (etags.star_tag or etags.contains(now))

@@ -7,10 +7,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from scheduler_worker.api.codec import Collection, Form, read
-from scheduler_worker.api.faults import Refusal
+from scheduler_worker.api.problems import Refusal
 from scheduler_worker.api.resource_types import Action, Resource
 from scheduler_worker.operations.callers import Caller
-from scheduler_worker.service.policies.audit import Actor
 
 AnyResource = TypeVar("AnyResource", bound=Resource)
 ROUTE = "scheduler_worker.route"
@@ -36,11 +35,6 @@ class WebCall(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str]
     body: bytes
     body_form: Form
-
-    @property
-    def actor(self) -> Actor:
-        """Who is named in the audit."""
-        return Actor(self.caller.name, self.caller.address)
 
     def read(self, kind: type[AnyResource]) -> AnyResource:
         """The resource in the body. Raises MalformedBody."""

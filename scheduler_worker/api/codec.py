@@ -97,13 +97,13 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
 def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
     """The members of a collection in XML, with any number of elements. Raises MalformedBody."""
     root = _parse(text, max_elements=None)
-    if root.tag != kind.elements:
-        raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.elements}>")
+    if root.tag != kind.elements():
+        raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.elements()}>")
     members = [_plain_of_element(kind, child, strict=False) for child in root.findall(kind.element)]
     try:
         return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
-        raise MalformedBody(f"{kind.elements}: {error}") from None
+        raise MalformedBody(f"{kind.elements()}: {error}") from None
 
 
 class _Tree(ElementTree.TreeBuilder):
@@ -273,7 +273,7 @@ def write(what: Resource | Collection, form: Form) -> bytes:
         return json.dumps(document, ensure_ascii=False).encode(errors="replace")
     parts = [XML_HEAD]
     if isinstance(what, Collection):
-        _list_to_xml(parts, what.kind.elements, what.members)
+        _list_to_xml(parts, what.kind.elements(), what.members)
     else:
         _to_xml(parts, what.element, what)
     return "".join(parts).encode()

@@ -74,14 +74,10 @@ class EngineClient:
         policies = []
         for policy in self._list(types.Policy, "schedulingpolicies"):
             path = f"schedulingpolicies/{quote(policy.id or '', safe='')}"
-            policies.append(
-                EnginePolicy(
-                    policy,
-                    self._list(types.Filter, f"{path}/filters"),
-                    self._list(types.Weight, f"{path}/weights"),
-                    self._list(types.Balance, f"{path}/balances"),
-                )
-            )
+            filters = self._list(types.Filter, f"{path}/filters")
+            weights = self._list(types.Weight, f"{path}/weights")
+            balances = self._list(types.Balance, f"{path}/balances")
+            policies.append(EnginePolicy(policy, filters, weights, balances))
         units = self._list(types.Unit, "schedulingpolicyunits")
         return Engine(units, policies, self._list(types.Cluster, "clusters"))
 

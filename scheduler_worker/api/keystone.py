@@ -13,7 +13,7 @@ from keystoneauth1 import exceptions as keystone_errors
 from keystonemiddleware import auth_token
 from oslo_config import cfg
 
-from scheduler_worker.api.faults import Refusal
+from scheduler_worker.api.problems import Refusal
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.callers import Caller, Role, included
 from scheduler_worker.wording import cut
@@ -56,17 +56,14 @@ class KeystoneTokens:
             OSError,
         ) as error:
             raise ConfigError(f"[{GROUP}]: {error}") from None
-        missing = [name for name in ("auth_type", "auth_url") if not self._option(name)]
+        section = self._conf[self._conf[GROUP].auth_section or GROUP]
+        missing = [name for name in ("auth_type", "auth_url") if not getattr(section, name, None)]
         if missing:
             raise ConfigError(
                 f"[{GROUP}] {' and '.join(missing)}: not set; "
                 "the API needs an account of its own to ask Keystone about tokens"
             )
         return protected
-
-    def _option(self, name: str) -> Any:
-        section = self._conf[GROUP].auth_section or GROUP
-        return getattr(self._conf[section], name, None)
 
     def caller(self, environ: WSGIEnvironment) -> Caller | None:
         """Who the token of a request belongs to; None for a request without a token.

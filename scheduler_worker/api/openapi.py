@@ -1,7 +1,7 @@
 """The description of ``/v1`` in OpenAPI 3.1, made of the operations that serve."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from http import HTTPStatus
 from operator import or_
@@ -19,19 +19,9 @@ ROOT = "/v1"
 _REFERENCES = "#/components/schemas/{name}"
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 _JSON = "application/json"
-_OF_EVERY = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.NOT_ACCEPTABLE,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-)
-_OF_BODIES = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-_OF_CONDITIONS = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.PRECONDITION_REQUIRED)
+_OF_EVERY = (400, 401, 403, 404, 406, 409, 429, 500, 503)
+_OF_BODIES, _OF_CONDITIONS = (413, 415), (412, 428)
+"""Statuses of problems."""
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Of exactly this answer."}}
 
 Plain = dict[str, Any]
@@ -39,7 +29,10 @@ Plain = dict[str, Any]
 
 def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
     """The description, as plain values."""
-    kinds = _kinds(operations)
+    kinds: list[Any] = [problems.Problem]
+    for operation in operations:
+        kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
+        kinds += [_without_none(field.type) for field in query_fields(operation)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCES)
     schema_of = dict(zip(map(str, kinds), schemas, strict=True))
     paths: dict[str, Plain] = {}
@@ -88,14 +81,6 @@ def query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
     if has_body(operation):
         return []
     return [field for field in operation.fields if field.name not in path_names(operation)]
-
-
-def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
-    kinds: list[Any] = [problems.Problem]
-    for operation in operations:
-        kinds += [kind for kind in (operation.answer, body_of(operation)) if kind is not None]
-        kinds += [_without_none(field.type) for field in query_fields(operation)]
-    return kinds
 
 
 def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
@@ -191,5 +176,5 @@ def _responses(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
     of_bodies = _OF_BODIES if has_body(operation) else ()
     of_conditions = _OF_CONDITIONS if operation.has_condition else ()
     for code in (*_OF_EVERY, *of_bodies, *of_conditions):
-        responses[str(code.value)] = {"$ref": "#/components/responses/Problem"}
+        responses[str(code)] = {"$ref": "#/components/responses/Problem"}
     return responses

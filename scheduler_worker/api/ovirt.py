@@ -17,7 +17,6 @@ import scheduler_worker
 from scheduler_worker.api import codec
 from scheduler_worker.api import resource_types as types
 from scheduler_worker.api.calls import COMPLETE, Reply, WebCall
-from scheduler_worker.api.faults import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.api.presentation import (
     POSITIONS,
     Presentation,
@@ -26,6 +25,7 @@ from scheduler_worker.api.presentation import (
     own_parameters,
     parameters_of,
 )
+from scheduler_worker.api.problems import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.errors import Incomplete, InUse, Invalid, NotFound, SchedulerWorkerError
 from scheduler_worker.model.policies import NOVA
 from scheduler_worker.operations.callers import Right
@@ -45,10 +45,7 @@ _FIELDS = {
 }
 _MEMBER_FIELDS = tuple(field for fields in _FIELDS.values() for field in fields)
 _POLICY_LINKS = (*_MEMBER_FIELDS, *(f"{field}.{_UNIT}" for field in _MEMBER_FIELDS))
-_NOT_SET = (
-    *("policy", "default_policy", "locked", "thresholds"),
-    *_MEMBER_FIELDS,
-)
+_NOT_SET = ("policy", "default_policy", "locked", "thresholds", *_MEMBER_FIELDS)
 """What a policy shows, and a client does not set with the policy."""
 _MEMBERS: Mapping[UnitKind, type[types.Filter | types.Weight | types.Balance]] = {
     UnitKind.FILTER: types.Filter,
@@ -77,71 +74,66 @@ class OvirtApi:
         """The entry: links to the collections, and what serves them."""
         names = ("clusters", "schedulingpolicyunits", "schedulingpolicies")
         now = datetime.fromtimestamp(self._clock.time_s(), UTC)
-        version = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
-        return Reply(
-            types.Root(
-                link=tuple(types.Link(href=f"{call.base}/{name}", rel=name) for name in names),
-                product_info=types.ProductInfo(
-                    name="scheduler_worker",
-                    vendor="scheduler_worker",
-                    version=types.Version(
-                        major=_API_MAJOR,
-                        minor=_API_MINOR,
-                        build=0,
-                        revision=0,
-                        full_version=version,
-                    ),
-                ),
-                time=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            )
+        full = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
+        version = types.Version(
+            major=_API_MAJOR, minor=_API_MINOR, build=0, revision=0, full_version=full
         )
+        product = types.ProductInfo(
+            name="scheduler_worker", vendor="scheduler_worker", version=version
+        )
+        root = types.Root(
+            link=tuple(types.Link(href=f"{call.base}/{name}", rel=name) for name in names),
+            product_info=product,
+            time=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        )
+        return Reply(root)
 
     # Units
 
     def list_units(self, call: WebCall) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         present = self._presentation(call)
         units = [present.unit(unit) for unit in self._admin.library.units()]
         return Reply(call.page(codec.Collection(types.Unit, units)))
 
     def get_unit(self, call: WebCall, unit_id: str) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         return Reply(self._presentation(call).unit(self._admin.library.unit(unit_id)))
 
     def remove_unit(self, call: WebCall, unit_id: str) -> Reply:
-        self._check(call, Right.DELETE_UNIT, unit_id)
+        self._access.check(call.caller, Right.DELETE_UNIT, unit_id)
         unit = self._admin.library.unit(unit_id)
         policies = [policy.document for policy in self._admin.library.policies()]
         with _doing("Cannot remove Policy Unit."):
             check_unused([unit], {policy.name: policy for policy in policies})
-            self._admin.remove_unit(unit_id, call.actor)
+            self._admin.remove_unit(unit_id, call.caller.actor)
         return Reply(COMPLETE)
 
     # Policies
 
     def list_policies(self, call: WebCall) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         policies = [self._policy(call, policy) for policy in self._admin.library.policies()]
         return Reply(call.page(codec.Collection(types.Policy, policies)))
 
     def get_policy(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         return Reply(self._policy(call, self._admin.library.policy(policy_id)))
 
     def add_policy(self, call: WebCall) -> Reply:
-        self._check(call, Right.CREATE, "")
+        self._access.check(call.caller, Right.CREATE, "")
         body = call.read(types.Policy)
         if not body.name:
             raise Incomplete("SchedulingPolicy", ["name"])
         _check_unchanged(body, types.Policy(locked=False, default_policy=False), _NOT_SET)
         with _doing("Cannot add Scheduling Policy."):
-            made = self._admin.create(_fields(body), call.actor)
+            made = self._admin.create(_fields(body), call.caller.actor)
         policy = self._presentation(call).policy(made)
         return Reply(policy, status=201, location=policy.href)
 
     def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
         """A copy under another name, also of a locked policy."""
-        self._check(call, Right.CREATE, policy_id)
+        self._access.check(call.caller, Right.CREATE, policy_id)
         body = call.read(types.Action).scheduling_policy or types.Policy()
         if not body.name:
             raise Incomplete("Right", ["schedulingPolicy.name"])
@@ -150,7 +142,7 @@ class OvirtApi:
         source = stored.document
         with _doing("Cannot add Scheduling Policy."):
             copy = structs.replace(source, id=str(uuid.uuid4()), name=body.name, version=1)
-            made = self._admin.add(copy, call.actor)
+            made = self._admin.add(copy, call.caller.actor)
         copied = self._presentation(call).policy(made)
         action = types.Action(status="complete", scheduling_policy=copied)
         return Reply(action, location=copied.href)
@@ -161,14 +153,14 @@ class OvirtApi:
         _check_same_id(body, policy_id)
         _check_unchanged(body, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
         with _doing("Cannot edit Scheduling Policy."):
-            changed = self._admin.update(policy_id, _fields(body), call.actor)
+            changed = self._admin.update(policy_id, _fields(body), call.caller.actor)
         return Reply(self._policy(call, changed))
 
     def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Right.DELETE, policy_id)
         with _doing("Cannot remove Scheduling Policy."):
             try:
-                self._admin.remove(policy_id, call.actor)
+                self._admin.remove(policy_id, call.caller.actor)
             except InUse as error:
                 raise Refusal(  # in oVirt's words, and with its status
                     400,
@@ -200,18 +192,18 @@ class OvirtApi:
     # Filters, weights and balances of a policy
 
     def list_members(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         members = self._members(call, self._admin.library.policy(policy_id), kind)
         return Reply(call.page(codec.Collection(_MEMBERS[kind], members)))
 
     def get_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
 
     def add_member(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
         body = call.read(_MEMBERS[kind])
-        unit = body.scheduling_policy_unit
+        unit, actor = body.scheduling_policy_unit, call.caller.actor
         if unit is None or not unit.id:
             raise Incomplete(kind.capitalize(), ["schedulingPolicyUnit.id"])
         with _doing("Cannot edit Scheduling Policy."):
@@ -219,18 +211,20 @@ class OvirtApi:
                 position = POSITIONS.get(body.position or 0)
                 if position is None:
                     raise Invalid("position", f"{body.position} is not -1 (first), 0 or 1 (last)")
-                made = self._admin.add_filter(policy_id, unit.id, call.actor, position=position)
+                made = self._admin.add_filter(
+                    policy_id, unit.id, call.caller.actor, position=position
+                )
             elif isinstance(body, types.Weight):
                 factor = 1.0 if body.factor is None else body.factor
-                made = self._admin.add_weight(policy_id, unit.id, call.actor, factor=factor)
+                made = self._admin.add_weight(policy_id, unit.id, actor, factor=factor)
             else:
-                made = self._admin.set_balance(policy_id, unit.id, call.actor)
+                made = self._admin.set_balance(policy_id, unit.id, actor)
         return Reply(self._member(call, made, kind, unit.id))
 
     def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
         self._check_edit(call, Right.EDIT, policy_id)
         with _doing("Cannot edit Scheduling Policy."):
-            self._admin.remove_unit_use(policy_id, kind, unit_id, call.actor)
+            self._admin.remove_unit_use(policy_id, kind, unit_id, call.caller.actor)
         return Reply(COMPLETE)
 
     def _member(
@@ -250,14 +244,14 @@ class OvirtApi:
     # Clusters
 
     def list_clusters(self, call: WebCall) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         search = call.query.get("search", "")
         views = [view for view in self._views() if _matches(view.name, search)]
         return self._listed(call, views)
 
     def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         self._admin.library.policy(policy_id)
         views = [view for view in self._views() if view.policy.document.id == policy_id]
         return self._listed(call, views)
@@ -267,20 +261,20 @@ class OvirtApi:
         return Reply(call.page(codec.Collection(types.Cluster, clusters)))
 
     def get_cluster(self, call: WebCall, cluster: str) -> Reply:
-        self._check_reader(call)
+        self._access.check(call.caller, Right.READ, "")
         return Reply(self._cluster(call, self._view(cluster)))
 
     def add_cluster(self, call: WebCall) -> Reply:
         """Clusters are made by the reports of their hosts."""
         body = call.read(types.Cluster)
-        self._check(call, Right.ATTACH, body.name or "", [body.name or ""])
+        self._access.check(call.caller, Right.ATTACH, body.name or "", [body.name or ""])
         raise Refusal(
             409, "[Cannot add Cluster. A cluster appears with the first report of one of its hosts]"
         )
 
     def update_cluster(self, call: WebCall, cluster: str) -> Reply:
         view = self._view(cluster)
-        self._check(call, Right.ATTACH, view.name, [view.name])
+        self._access.check(call.caller, Right.ATTACH, view.name, [view.name])
         body = call.read(types.Cluster)
         _check_same_id(body, view.id)
         _check_unchanged(body, types.Cluster(name=view.name), ("name",))
@@ -299,7 +293,7 @@ class OvirtApi:
         try:
             # A listed cluster need not have hosts yet.
             self._admin.attachments.attach(
-                view.name, call.actor, policy=policy, parameters=parameters, is_new=True
+                view.name, call.caller.actor, policy=policy, parameters=parameters, is_new=True
             )
         except NotFound as error:
             raise Invalid("scheduling_policy", f"there is no policy {error.name!r}") from None
@@ -332,17 +326,9 @@ class OvirtApi:
     def _presentation(self, call: WebCall) -> Presentation:
         return Presentation(call.base, call.version, self._admin.library.units)
 
-    def _check_reader(self, call: WebCall) -> None:
-        self._check(call, Right.READ, "")
-
     def _check_edit(self, call: WebCall, action: Right, policy_id: str) -> None:
         attached = [attachment.cluster for attachment in self._admin.attachments.of(policy_id)]
-        self._check(call, action, policy_id, attached)
-
-    def _check(
-        self, call: WebCall, action: Right, subject: str, clusters: Collection[str] | None = None
-    ) -> None:
-        self._access.check(call.caller, action, subject, clusters)
+        self._access.check(call.caller, action, policy_id, attached)
 
 
 @contextlib.contextmanager
@@ -439,7 +425,7 @@ def _rules() -> list[Rule]:
         _rule("PUT", "/clusters/<cluster>", "update_cluster"),
     ]
     for kind, member in _MEMBERS.items():
-        path = f"{_POLICY}/{member.elements}"
+        path = f"{_POLICY}/{member.elements()}"
         rules += [
             _rule("GET", path, "list_members", kind=kind),
             _rule("POST", path, "add_member", kind=kind),

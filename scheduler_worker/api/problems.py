@@ -1,16 +1,32 @@
-"""Errors of ``/v1``: ``application/problem+json``, as RFC 9457 has it."""
+"""Errors over REST: oVirt's faults, and the problems of ``/v1``, as RFC 9457 has them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import NotFound as NoRoute
 from werkzeug.wrappers import Response
 
-from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
-from scheduler_worker.errors import AdministrationError, Invalid, RequestError, TextInvalid
+from scheduler_worker import errors
+from scheduler_worker.api.codec import MalformedBody
+from scheduler_worker.api.resource_types import Fault
 
+FAILED = "Operation Failed"
+IMMUTABLE = "Broken immutability constraint"
+_MALFORMED = "Request syntactically incorrect."
+_STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
+    (errors.RequestError, HTTPStatus.BAD_REQUEST),
+    (errors.Conflict, HTTPStatus.CONFLICT),
+    (errors.BackendError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.Disabled, HTTPStatus.NOT_FOUND),
+    (errors.Invalid, HTTPStatus.BAD_REQUEST),
+    (errors.NameTaken, HTTPStatus.BAD_REQUEST),
+    (errors.Forbidden, HTTPStatus.FORBIDDEN),
+    (errors.Ambiguous, HTTPStatus.CONFLICT),
+    (errors.ConflictingChange, HTTPStatus.CONFLICT),
+)
 MEDIA_TYPE = "application/problem+json"
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]")
 
@@ -41,62 +57,91 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[FieldError, ...] = ()
 
 
-class Failed(Exception):
-    """Raised to answer a request with a problem."""
+class Refusal(Exception):
+    """Raised to answer a request with a fault or a problem."""
 
     def __init__(
         self,
-        status: HTTPStatus,
+        status: int,
         detail: str,
         *,
+        reason: str = FAILED,
         errors: Sequence[FieldError] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        """``detail`` is in brackets where oVirt's clients expect them; a problem is without."""
         super().__init__(detail)
-        self.status = status
-        self.detail = detail
+        self.status = HTTPStatus(status)
+        self.fault = Fault(reason=reason, detail=detail)
         self.errors = tuple(errors)
         self.headers = dict(headers or {})
 
 
-def response_of(failed: Failed, request_id: str) -> Response:
-    """The answer to a request that failed."""
+class BodyTooLarge(Refusal):
+    """Raised for a body above the limit; it was not read whole, so the connection is closed."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            400,
+            f"the body has more than {limit} bytes",
+            reason=_MALFORMED,
+            headers={"Connection": "close"},
+        )
+
+
+def refusal_of(error: Exception, doing: str = "") -> Refusal | None:
+    """The fault that answers an error, or None where it is a defect.
+
+    ``doing`` begins the detail of a refused change, such as ``Cannot add Scheduling Policy.``
+    """
+    if isinstance(error, MalformedBody):
+        return Refusal(400, str(error), reason=_MALFORMED)
+    if isinstance(error, errors.NotFound):
+        return Refusal(404, f"Entity not found: {error.name}")
+    if isinstance(error, errors.Incomplete):
+        missing = f"{error.what} [{', '.join(error.fields)}] required for add"
+        return Refusal(400, missing, reason="Incomplete parameters")
+    problem = f"Name is in use. {error}" if isinstance(error, errors.NameTaken) else str(error)
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            headers = {"Retry-After": "1"} if kind is errors.BackendError else {}
+            return Refusal(status, f"[{f'{doing} {problem}'.lstrip()}]", headers=headers)
+    return None
+
+
+def response_of(refusal: Refusal, request_id: str) -> Response:
+    """The problem that answers a request which failed."""
+    status, detail = refusal.status, str(refusal)
     problem = Problem(
-        status=failed.status,
-        title=failed.status.phrase,
-        detail=failed.detail,
+        status=status,
+        title=status.phrase,
+        detail=detail[1:-1] if detail.startswith("[") else detail,
         instance=request_id,
-        errors=failed.errors,
+        errors=refusal.errors,
     )
-    response = Response(msgspec.json.encode(problem), failed.status, content_type=MEDIA_TYPE)
-    response.headers.extend(failed.headers)
+    response = Response(msgspec.json.encode(problem), status, content_type=MEDIA_TYPE)
+    response.headers.extend(refusal.headers)
     return response
 
 
-def failed_of(error: Exception) -> Failed | None:
-    """The problem that an error is, or None where it is a defect."""
-    if isinstance(error, Failed):
-        return error
+def problem_of(error: Exception) -> Refusal | None:
+    """The problem that answers an error, or None where it is a defect."""
     if isinstance(error, BodyTooLarge):
-        return Failed(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{error}.".capitalize(), headers=error.headers
-        )
-    if isinstance(error, (RequestError, Invalid)):
-        return Failed(HTTPStatus.BAD_REQUEST, str(error), errors=list(_fields_of(error)))
+        detail = f"{error}.".capitalize()
+        return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, headers=error.headers)
+    if isinstance(error, (errors.RequestError, errors.Invalid)):
+        return Refusal(HTTPStatus.BAD_REQUEST, str(error), errors=list(_fields_of(error)))
     if isinstance(error, HTTPException):
         return _of_http(error)
-    refusal = refusal_of(error) if not isinstance(error, Refusal) else error
-    if refusal is None:
-        return None
-    detail = str(refusal).removeprefix("[").removesuffix("]")
-    if isinstance(error, AdministrationError):
-        detail = str(error)  # a fault has oVirt's words
-    return Failed(HTTPStatus(refusal.status), detail, headers=refusal.headers)
+    refusal = error if isinstance(error, Refusal) else refusal_of(error)
+    if refusal is not None and isinstance(error, errors.AdministrationError):
+        return Refusal(refusal.status, str(error))  # a fault has oVirt's words
+    return refusal
 
 
-def _fields_of(error: RequestError | Invalid) -> Iterator[FieldError]:
+def _fields_of(error: errors.RequestError | errors.Invalid) -> Iterator[FieldError]:
     pointer = pointer_of(error.field)
-    if not isinstance(error, TextInvalid):
+    if not isinstance(error, errors.TextInvalid):
         yield FieldError(error.problem, pointer=pointer)
         return
     for issue in error.issues:
@@ -104,18 +149,17 @@ def _fields_of(error: RequestError | Invalid) -> Iterator[FieldError]:
         yield FieldError(issue.what, pointer=pointer, line=at.line, column=at.column)
 
 
-def _of_http(error: HTTPException) -> Failed:
+def _of_http(error: HTTPException) -> Refusal:
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         detail = f"Only {allowed} are served here."
-        return Failed(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"Allow": allowed})
-    if isinstance(error, NotFound):
-        return Failed(HTTPStatus.NOT_FOUND, "There is nothing here; GET /v1 has what there is.")
-    status = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
-    return Failed(status, error.description or error.name)
+        return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"Allow": allowed})
+    if isinstance(error, NoRoute):
+        return Refusal(HTTPStatus.NOT_FOUND, "There is nothing here; GET /v1 has what there is.")
+    return Refusal(error.code or 500, error.description or error.name)
 
 
-def of_parameters(error: RequestError, where: str) -> Failed:
+def of_parameters(error: errors.RequestError, where: str) -> Refusal:
     """The problem of a parameter: of the ``body``, else of the query."""
     if where:
         path = pointer_of(error.field)
@@ -124,7 +168,7 @@ def of_parameters(error: RequestError, where: str) -> Failed:
     else:
         field_error = FieldError(error.problem, parameter=error.field)
         detail = f"The parameter {error.field}: {error.problem}"
-    return Failed(HTTPStatus.BAD_REQUEST, detail, errors=[field_error])
+    return Refusal(HTTPStatus.BAD_REQUEST, detail, errors=[field_error])
 
 
 def pointer_of(path: str) -> str:

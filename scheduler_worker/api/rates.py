@@ -34,10 +34,6 @@ class RateLimits:
         self._full_at_s: OrderedDict[tuple[str, str], float] = OrderedDict()
         """When each bucket will be full again."""
 
-    def remembered(self) -> int:
-        """How many users and addresses are remembered."""
-        return len(self._full_at_s)
-
     def take(self, kind: Literal["address", "user"], name: str) -> None:
         """Count a request from an address or of a user. Raises TooManyRequests."""
         if not self._rate:

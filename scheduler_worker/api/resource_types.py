@@ -12,6 +12,7 @@ A field is None when it is absent; a codec leaves it out when it writes. In XML 
 The names are oVirt's; ``docs/migrating-from-ovirt.md`` explains the fields.
 """
 
+import re
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -22,20 +23,22 @@ AttributeAndChild = Annotated[str | None, Meta(extra={"xml": "attribute and chil
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all resources; ``element`` and ``elements`` are its names in both forms."""
+    """The base of all resources; ``element`` is its name in both forms."""
 
     element: ClassVar[str]
-    elements: ClassVar[str]
-    """The name of a collection."""
     has_others: ClassVar[bool] = False
     """Whether clients send fields that are not here and mean nothing."""
+
+    @classmethod
+    def elements(cls) -> str:
+        """The name of a collection."""
+        return re.sub("y$", "ie", cls.element) + "s"
 
 
 class Link(Resource, frozen=True, kw_only=True):
     """The place of a related resource."""
 
     element = "link"
-    elements = "links"
     href: Attribute = None
     rel: Attribute = None
 
@@ -47,7 +50,6 @@ class Property(Resource, frozen=True, kw_only=True):
     """A parameter; its value is a regular expression where a unit declares it."""
 
     element = "property"
-    elements = "properties"
     name: str | None = None
     value: str | None = None
 
@@ -66,7 +68,6 @@ class Unit(Identified, frozen=True, kw_only=True):
     """A policy unit. A unit of several kinds has one such entry for each."""
 
     element = "scheduling_policy_unit"
-    elements = "scheduling_policy_units"
     name: str | None = None
     description: str | None = None
     enabled: bool | None = None
@@ -80,7 +81,6 @@ class Filter(Identified, frozen=True, kw_only=True):
     """A filter of a policy; its id is that of the unit."""
 
     element = "filter"
-    elements = "filters"
     position: int | None = None
     """-1 first, 1 last, 0 neither."""
     scheduling_policy_unit: Unit | None = None
@@ -90,7 +90,6 @@ class Weight(Identified, frozen=True, kw_only=True):
     """A weight of a policy; its id is that of the unit."""
 
     element = "weight"
-    elements = "weights"
     factor: float | None = None
     scheduling_policy_unit: Unit | None = None
 
@@ -99,7 +98,6 @@ class Balance(Identified, frozen=True, kw_only=True):
     """The balance of a policy; its id is that of the unit."""
 
     element = "balance"
-    elements = "balances"
     scheduling_policy_unit: Unit | None = None
 
 
@@ -107,7 +105,6 @@ class Thresholds(Resource, frozen=True, kw_only=True):
     """The utilisation limits of API version 3: percent, percent, and seconds."""
 
     element = "thresholds"
-    elements = "thresholds"
     high: Annotated[int | None, Meta(extra={"xml": "attribute"})] = None
     low: Annotated[int | None, Meta(extra={"xml": "attribute"})] = None
     duration: Annotated[int | None, Meta(extra={"xml": "attribute"})] = None
@@ -117,7 +114,6 @@ class Policy(Identified, frozen=True, kw_only=True):
     """A cluster policy; inside of a cluster of version 3, with that cluster's values."""
 
     element = "scheduling_policy"
-    elements = "scheduling_policies"
     name: str | None = None
     policy: str | None = None
     """Another word for the name, in version 3."""
@@ -138,7 +134,6 @@ class Cluster(Identified, frozen=True, kw_only=True):
     """A cluster with its policy."""
 
     element = "cluster"
-    elements = "clusters"
     name: str | None = None
     custom_scheduling_policy_properties: Properties = None
     scheduling_policy: Policy | None = None
@@ -148,7 +143,6 @@ class Version(Resource, frozen=True, kw_only=True):
     """A version of the product."""
 
     element = "version"
-    elements = "versions"
     major: int | None = None
     minor: int | None = None
     build: int | None = None
@@ -160,7 +154,6 @@ class ProductInfo(Resource, frozen=True, kw_only=True):
     """What serves the API."""
 
     element = "product_info"
-    elements = "product_infos"
     name: str | None = None
     vendor: str | None = None
     version: Version | None = None
@@ -170,7 +163,6 @@ class Root(Resource, frozen=True, kw_only=True):
     """The entry of the API."""
 
     element = "api"
-    elements = "apis"
     link: Links = None
     product_info: ProductInfo | None = None
     time: str | None = None
@@ -181,7 +173,6 @@ class Fault(Resource, frozen=True, kw_only=True):
     """Why a request failed."""
 
     element = "fault"
-    elements = "faults"
     detail: str | None = None
     reason: str | None = None
 
@@ -190,7 +181,6 @@ class Action(Resource, frozen=True, kw_only=True):
     """The result of a request that returns no resource."""
 
     element = "action"
-    elements = "actions"
     has_others = True  # such as ``async``
     status: str | None = None
     scheduling_policy: Policy | None = None

@@ -1,6 +1,6 @@
 """Who calls: log-ins by password, tokens with an expiry, and the slowing of failed log-ins.
 
-Sessions of the console are in ``console/sessions.py``.
+Sessions of the console are in ``console/``.
 """
 
 import hashlib
@@ -143,7 +143,8 @@ class Sessions:
         # Before what is remembered, which would tell a guesser the right one of many at no cost.
         if wait_s := self._throttle.wait_s(name, address, now_s):
             raise LoginSlowed(wait_s)
-        proof = self._digest(user, password)
+        text = f"{user.password} {password}".encode(errors="surrogatepass")
+        proof = hmac.digest(self._key, text, "sha256")
         if self._checked.get(proof, 0.0) > now_s:
             return
         self._throttle.tried(name, address, now_s)
@@ -155,10 +156,6 @@ class Sessions:
         self._checked[proof] = now_s + _REMEMBER_PASSWORD_S
         while len(self._checked) > _MAX_REMEMBERED:
             self._checked.popitem(last=False)
-
-    def _digest(self, user: User, password: str) -> bytes:
-        text = f"{user.password} {password}".encode(errors="surrogatepass")
-        return hmac.digest(self._key, text, "sha256")
 
     def known(self, name: str, address: str) -> Caller | None:
         """A user who has proved otherwise who they are; None: there is no such user any more."""

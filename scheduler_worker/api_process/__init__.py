@@ -8,18 +8,17 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
-from scheduler_worker.api.application import Application, nobody
+from scheduler_worker.api import console
+from scheduler_worker.api.application import Application
 from scheduler_worker.api.bind import V1
-from scheduler_worker.api.console import console
-from scheduler_worker.api.console.console import Console, LogIn
-from scheduler_worker.api.console.sessions import ConsoleSessions
+from scheduler_worker.api.console import Console, ConsoleSessions, LogIn
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.server import ApiServer, tls_of
@@ -34,7 +33,7 @@ from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.extras import needing_extra
-from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS
@@ -90,7 +89,7 @@ class Api:
                 clock, requests_per_second=settings.requests_per_second, burst=settings.burst
             ),
             max_body=settings.max_body,
-            foreign_caller=nobody if keystone is None else keystone.caller,
+            foreign_caller=keystone.caller if keystone else lambda _: None,
             console=self.console,
             observer=observer,
         )
@@ -229,23 +228,9 @@ def _console(
     """None: it is switched off."""
     if not settings.console:
         return None
-    ways: dict[str, Sequence[LogIn]] = {
-        "local": ["password"],
-        "keystone": ["keystone"],
-        "both": ["password", "keystone"],
-    }
-    return Console(
-        sessions,
-        ConsoleSessions(
-            sessions,
-            tokens,
-            clock,
-            idle_timeout_s=settings.console_idle_timeout_s,
-            ttl_s=settings.console_session_ttl_s,
-        ),
-        rights,
-        ways[settings.auth],
-    )
+    ways: dict[LogIn, str] = {"password": "local", "keystone": "keystone"}
+    log_in = [way for way, auth in ways.items() if settings.auth in {auth, "both"}]
+    return Console(sessions, ConsoleSessions(sessions, tokens, clock, settings), rights, log_in)
 
 
 # How it is built

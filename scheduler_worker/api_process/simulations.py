@@ -177,12 +177,8 @@ class _Run(threading.Thread):
 
     def _read(self) -> Iterator[KeptDecision]:
         asked = self.record.asked
-        query = DecisionQuery(
-            cluster=asked.cluster,
-            project=asked.project,
-            since_s=asked.since_s,
-            until_s=asked.until_s,
-        )
+        names = ("cluster", "project", "since_s", "until_s")
+        query = DecisionQuery(**{name: getattr(asked, name) for name in names})
         for number, with_detail in enumerate(self._kept.with_details(query)):
             if number == MAX_DECISIONS:
                 raise RequestError(

@@ -65,13 +65,9 @@ def _serve(conf: Configuration) -> int:
     if conf.demo:
         with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as directory:
             return _demo(conf, Path(directory))
-    return serve(_build(conf))
-
-
-def _build(conf: Configuration) -> ApiProcess:
     from scheduler_worker import api_process
 
-    return api_process.build_embedded(conf) if conf.embedded else api_process.build(conf)
+    return serve(api_process.build_embedded(conf) if conf.embedded else api_process.build(conf))
 
 
 def _demo(conf: Configuration, directory: Path) -> int:

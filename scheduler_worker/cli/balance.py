@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from scheduler_worker.cli.bind import FleetCommand, json_of
-from scheduler_worker.model.cluster_load import Considered, Mode
+from scheduler_worker.model.cluster_load import Mode
 from scheduler_worker.model.host_records import phrase
 from scheduler_worker.operations.balancing import (
     Balancing,
@@ -99,11 +99,10 @@ class ShowBalances(FleetCommand):
         parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
     def ask(self, client: "SchedulerClient", arguments: argparse.Namespace) -> int:
-        statuses = (
-            list(client.every(list_balancing, PageQuery()))
-            if arguments.cluster is None
-            else [client.call(get_balancing, InCluster(arguments.cluster))]
-        )
+        if arguments.cluster is None:
+            statuses = list(client.every(list_balancing, PageQuery()))
+        else:
+            statuses = [client.call(get_balancing, InCluster(arguments.cluster))]
         by_cluster = {status.cluster: status for status in statuses}
         sys.stdout.write(json_of(by_cluster) if arguments.json else text_of(statuses))
         return 0
@@ -148,7 +147,8 @@ def _of_round(last_round: BalancingRound | None) -> list[str]:
     if last_round is None:
         return ["  there was no round yet"]
     lines = [
-        f"  last round: {considered.vm} from {considered.source} to {_destinations(considered)}: "
+        f"  last round: {considered.vm} from {considered.source} to "
+        f"{listed(considered.destinations, more=considered.more_destinations)}: "
         f"{considered.reason}; {considered.outcome}"
         for considered in last_round.considered
     ]
@@ -159,7 +159,3 @@ def _of_round(last_round: BalancingRound | None) -> list[str]:
     if last_round.nothing_because:
         lines.append(f"  last round: nothing, because {last_round.nothing_because}")
     return lines
-
-
-def _destinations(considered: Considered) -> str:
-    return listed(considered.destinations, more=considered.more_destinations)

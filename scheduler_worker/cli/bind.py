@@ -20,8 +20,7 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from scheduler_worker.cli.commands import PlainCommand
-from scheduler_worker.cli.connection import add_connection, connected
+from scheduler_worker.cli.commands import PlainCommand, add_connection, connected
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
@@ -98,11 +97,10 @@ class _Bound(FleetCommand):
 
     def parameters(self, arguments: argparse.Namespace, **named: Any) -> Any:
         """The operation's, of the arguments, and of those by name."""
-        values = {
-            field.name: getattr(arguments, field.name) for field in self.operation.fields
-        } | named
-        values = {name: value for name, value in values.items() if value is not None}
-        return self.operation.parameters(**values)
+        names = (field.name for field in self.operation.fields)
+        values = {name: getattr(arguments, name) for name in names} | named
+        given = {name: value for name, value in values.items() if value is not None}
+        return self.operation.parameters(**given)
 
 
 class _OfColumns(FleetCommand):
@@ -140,9 +138,8 @@ class _List(_Bound, FleetLister):
         marker, remaining = arguments.marker, arguments.limit
         while remaining is None or remaining > 0:
             limit = PAGE if remaining is None else min(remaining, PAGE)
-            page: Page[Any] = client.call(
-                self.operation, self.parameters(arguments, marker=marker, limit=limit)
-            )
+            query = self.parameters(arguments, marker=marker, limit=limit)
+            page: Page[Any] = client.call(self.operation, query)
             yield from page.items
             marker = page.next
             if marker is None:
@@ -167,10 +164,9 @@ class _Do(_Bound):
         [field] = self.operation.fields
         missing: NotFound | None = None
         for name in dict.fromkeys(getattr(arguments, field.name)):
+            parameters = self.operation.parameters(**{field.name: name})
             try:
-                answer = client.call(
-                    self.operation, self.operation.parameters(**{field.name: name})
-                )
+                answer = client.call(self.operation, parameters)
             except NotFound as error:
                 missing = error
                 sys.stderr.write(f"{error}\n")
@@ -183,18 +179,14 @@ class _Do(_Bound):
 
 def commands() -> dict[str, type[Command]]:
     """The command of each operation that has one, by name."""
-    return {
-        operation.command: _command(operation)
-        for operation in OPERATIONS
-        if operation.command is not None
-    }
-
-
-def _command(operation: Operation[Any, Any]) -> type[Command]:
-    base: type[_Bound] = _List if operation.is_list else _Show
-    if operation.answer is None or operation.done:
-        base = _Do
-    return type(operation.name, (base,), {"operation": operation})
+    made: dict[str, type[Command]] = {}
+    for operation in OPERATIONS:
+        if operation.command is not None:
+            base: type[_Bound] = _List if operation.is_list else _Show
+            if operation.answer is None or operation.done:
+                base = _Do
+            made[operation.command] = type(operation.name, (base,), {"operation": operation})
+    return made
 
 
 def _all_fields(kind: type[msgspec.Struct]) -> dict[str, Column]:

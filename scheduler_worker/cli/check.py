@@ -13,7 +13,6 @@ from scheduler_worker import preflight
 from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.redaction import redacted
-from scheduler_worker.rpc import transport
 
 USABLE, PARTLY = 0, 1
 """The exit status where a worker would start, or would without parts of the configuration."""
@@ -23,12 +22,15 @@ def run(conf: Configuration) -> int:
     """Print every problem; return the exit status."""
     logging.disable()
     _print("read", ", ".join(conf.files) or "no file")
-    unknown = configuration.unread(conf, transport.list_opts())
+    unknown = configuration.unread(conf)
     wrong = preflight.refusals(conf, embedded=conf.embedded)
     wrong += preflight.unwritable_logs(conf)
-    unused, notices = configuration.unused(conf), configuration.notices(conf, transport.list_opts())
+    unused, notices = configuration.unused(conf), configuration.notices(conf)
     settings, _ = configuration.inspected(conf)
-    missing = [*preflight.left_out(settings), *_missing(settings)]
+    missing = preflight.left_out(settings)
+    directory = settings.monitoring.dump_dir
+    if directory and not os.access(directory, os.W_OK):
+        missing.append(f"[monitoring] dump_dir: nothing can be written into {directory}")
     for kind, texts in (
         ("wrong", wrong),
         ("unknown", unknown),
@@ -56,12 +58,6 @@ def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str
             _print("note", note)
         if not problem:
             _print("connected", name)
-
-
-def _missing(settings: Settings) -> Iterator[str]:
-    directory = settings.monitoring.dump_dir
-    if directory and not os.access(directory, os.W_OK):
-        yield f"[monitoring] dump_dir: nothing can be written into {directory}"
 
 
 def _end(result: str, status: int) -> int:

@@ -115,7 +115,7 @@ class Daemon:
         if not self._serves.is_set():
             self._worker.reload()
             return
-        systemd.reloading()
+        systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._worker.reload()
         systemd.notify("READY=1")
 

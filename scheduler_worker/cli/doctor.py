@@ -4,8 +4,7 @@ import argparse
 import json
 import sys
 
-from scheduler_worker.cli.commands import PlainCommand, say
-from scheduler_worker.cli.connection import add_config, configuration_of
+from scheduler_worker.cli.commands import PlainCommand, add_config, configuration_of, say
 from scheduler_worker.errors import ConfigError
 
 

@@ -54,10 +54,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         )
         say(*notes)
         policy_texts.show(administration, changes)
-        for planned in attachments:
-            new = f"{planned.policy.name}{_values(planned.parameters, planned.policy)}"
-            there = planned.engine_cluster
-            say(f"cluster {planned.cluster}: {planned.before} -> {new}, as {there} there")
+        for there, cluster, policy, parameters, before in attachments:
+            new = f"{policy.name}{_values(parameters, policy)}"
+            say(f"cluster {cluster}: {before} -> {new}, as {there} there")
         if not changes and not attachments:
             say("The store has all of this already; there is nothing to change.")
             return 0
@@ -69,16 +68,12 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             return 1
         who = actor(arguments.author)
         policy_texts.make(administration, changes, who)
-        for planned in attachments:
+        for _, cluster, policy, parameters, _ in attachments:
             # A cluster may be attached before its hosts report here for the first time.
             administration.attachments.attach(
-                planned.cluster,
-                who,
-                policy=planned.policy.id,
-                parameters=planned.parameters,
-                is_new=True,
+                cluster, who, policy=policy.id, parameters=parameters, is_new=True
             )
-            say(f"attached: {planned.cluster}")
+            say(f"attached: {cluster}")
     return 0
 
 
@@ -135,14 +130,12 @@ def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[st
         description=built_in.description,
         selector=built_in.selector,
     )
-    lines = policy_texts.difference(
-        built_in, shown, f"{built_in.name} here", f"{built_in.name} there"
-    )
-    text = "".join(lines).rstrip("\n")
-    if text:
-        yield f"{built_in.name} comes with the worker, and differs from the engine's:\n{text}"
+    name = built_in.name
+    lines = policy_texts.difference(built_in, shown, f"{name} here", f"{name} there")
+    if text := "".join(lines).rstrip("\n"):
+        yield f"{name} comes with the worker, and differs from the engine's:\n{text}"
     for unit in engine_policy.unknown:
-        yield f"{built_in.name}: the engine's uses {unit}, which is not known here"
+        yield f"{name}: the engine's uses {unit}, which is not known here"
 
 
 def _attachments(

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from scheduler_worker.cli import UNUSABLE
-from scheduler_worker.cli.commands import PlainCommand
-from scheduler_worker.cli.connection import add_config, configuration_of
+from scheduler_worker.cli.commands import PlainCommand, add_config, configuration_of
 from scheduler_worker.cli.program import REFUSED, CommandProgram
 from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
 

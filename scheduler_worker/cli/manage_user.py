@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.manage import ManageCommand
-from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.errors import RequestError
 
 
 class AddUser(ManageCommand):
@@ -68,17 +68,10 @@ class ListUsers(ManageCommand):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from scheduler_worker.api.users import read_users
+        from scheduler_worker.api.users import users_of
 
-        path = Path(self.settings().api.users_file)
-        try:
-            users = read_users(path.read_text(), str(path))
-        except OSError as error:
-            raise ConfigError(f"[api] users_file: {path}: {error.strerror}") from None
-        for name in sorted(users):
-            held = (
-                f"{role.role} in {role.cluster or 'all clusters'}" for role in users[name].roles
-            )
+        for name, user in sorted(users_of(Path(self.settings().api.users_file)).items()):
+            held = (f"{role.role} in {role.cluster or 'all clusters'}" for role in user.roles)
             say(f"{name}: {', '.join(held)}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from scheduler_worker.cli.bind import moment
-from scheduler_worker.cli.commands import PlainCommand, say
-from scheduler_worker.cli.connection import add_connection, configuration_of, connected
+from scheduler_worker.cli.bind import json_of, moment
+from scheduler_worker.cli.commands import (
+    PlainCommand,
+    add_connection,
+    configuration_of,
+    connected,
+    say,
+)
 from scheduler_worker.model.decision_history import (
     DecisionDetails,
     DecisionId,
@@ -99,16 +103,15 @@ class RehearseDecisions(PlainCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         summary = _summary(parsed_args)
         if parsed_args.json:
-            json.dump(msgspec.to_builtins(summary), sys.stdout, indent=2)
-            sys.stdout.write("\n")
+            sys.stdout.write(json_of(summary))
         else:
             say(*_lines(summary, parsed_args.limit))
 
 
 def _summary(arguments: argparse.Namespace) -> SimulationSummary:
     from scheduler_worker import codec, conf
-    from scheduler_worker.cli.fleet.hosts import read_reports
-    from scheduler_worker.cli.fleet.policies import read_one
+    from scheduler_worker.cli.fleet import read_reports
+    from scheduler_worker.cli.policies import read_one
     from scheduler_worker.service.simulation.deciding import Tried
     from scheduler_worker.simulation import rehearse
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scheduler_worker.cli.bind import FleetCommand, json_of
+from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
@@ -65,19 +66,13 @@ class _OfRequests(FleetCommand):
         narrowing.add_argument("--cluster", metavar="NAME")
         narrowing.add_argument("--zone", metavar="NAME")
         narrowing.add_argument("--project", metavar="ID")
+        pairs: Plain = {"action": "append", "default": [], "type": _pair, "metavar": "KEY=VALUE"}
         for group, name, text in (
             (figures, "property", "an extra spec, such as trait:HW_CPU_X86_AVX2=required"),
             (narrowing, "image-property", "a property of the image"),
             (narrowing, "hint", "a scheduler hint"),
         ):
-            group.add_argument(
-                f"--{name}",
-                action="append",
-                default=[],
-                type=_pair,
-                metavar="KEY=VALUE",
-                help=f"{text}; may be repeated",
-            )
+            group.add_argument(f"--{name}", help=f"{text}; may be repeated", **pairs)
 
 
 class ExplainPlacement(_OfRequests):
@@ -116,10 +111,8 @@ class ExplainPlacement(_OfRequests):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         spec = read_yaml(arguments.file) if arguments.file else {}
         if not isinstance(spec, dict):
-            raise ConfigError(
-                f"{arguments.file}: expected a request, such as "
-                "`flavor: {vcpus: 2, memory_mb: 4096}`"
-            )
+            example = "`flavor: {vcpus: 2, memory_mb: 4096}`"
+            raise ConfigError(f"{arguments.file}: expected a request, such as {example}")
         if flavor := _flavor_of(arguments):
             spec["flavor"] = flavor
         if "flavor" not in spec:
@@ -128,7 +121,10 @@ class ExplainPlacement(_OfRequests):
             _narrowed(spec, arguments), hosts=arguments.why_not, limit=arguments.limit
         )
         explanation = client.call(explain, asked)
-        sys.stdout.write(json_of(explanation) if arguments.json else explanation_text(explanation))
+        if arguments.json:
+            sys.stdout.write(json_of(explanation))
+        else:
+            say(*_explanation(explanation))
         return 0
 
 
@@ -212,10 +208,8 @@ def _read_flavors(path: Path) -> tuple[list[Plain], Plain]:
     flavors = document.get("flavors") if has_both else document
     spec = document.get("spec_obj") or {} if has_both else {}
     if not isinstance(flavors, list) or not all(isinstance(flavor, dict) for flavor in flavors):
-        raise ConfigError(
-            f"{path}: expected a list of flavors, such as "
-            "`- {name: m1, vcpus: 2, memory_mb: 4096}`"
-        )
+        example = "`- {name: m1, vcpus: 2, memory_mb: 4096}`"
+        raise ConfigError(f"{path}: expected a list of flavors, such as {example}")
     if not isinstance(spec, dict):
         raise ConfigError(f"{path}: spec_obj: expected fields, such as `availability_zone: az1`")
     return [_from_openstack(flavor) if "VCPUs" in flavor else flavor for flavor in flavors], spec
@@ -240,14 +234,12 @@ def _pair(text: str) -> tuple[str, str]:
 # Texts
 
 
-def explanation_text(explanation: ExplanationView) -> str:
-    """The answer of ``explain`` for a terminal."""
-    lines = [explanation.sentence or ""]
+def _explanation(explanation: ExplanationView) -> Iterator[str]:
+    yield explanation.sentence or ""
     for part in (explanation, *explanation.others):
         if part.cluster is not None:
-            lines += _explained(part)
-    lines += [f"{host}: {why}" for host, why in explanation.not_found.items()]
-    return "".join(f"{line}\n" for line in lines)
+            yield from _explained(part)
+    yield from (f"{host}: {why}" for host, why in explanation.not_found.items())
 
 
 def _explained(part: ClusterExplanation) -> Iterator[str]:

@@ -80,7 +80,7 @@ class Supervisor:
             if number is not None:
                 self._send(number)
             self._check_children()
-            failed = self._restart_dead(give_up=not self._announced)
+            failed = self._restart_dead()
             if failed is not None:
                 self._stop()
                 return failed
@@ -96,16 +96,16 @@ class Supervisor:
         if all(child.silence_s() <= self._watchdog.interval_s for child in self._children):
             self._watchdog.feed()
 
-    def _restart_dead(self, *, give_up: bool) -> int | None:
+    def _restart_dead(self) -> int | None:
         """Restart dead workers.
 
-        With ``give_up`` return an exit status instead: 2 if the worker's was 2, else 1.
+        Before all were ready return an exit status instead: 2 if the worker's was 2, else 1.
         """
         for at, child in enumerate(self._children):
             status = child.process.poll()
             if status is None:
                 continue
-            if give_up:
+            if not self._announced:
                 LOG.error("Worker %d ended with %d before it was ready", child.number, status)
                 return UNUSABLE if status == UNUSABLE else 1
             if time.monotonic() - child.started_s >= _RESTART_AFTER_S:

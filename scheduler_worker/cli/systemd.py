@@ -27,11 +27,6 @@ def notify(*assignments: str) -> None:
         channel.sendall(message.encode())
 
 
-def reloading() -> None:
-    """Notify that a reload begins; ``READY=1`` ends it."""
-    notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-
 class Watchdog:
     """Systemd's watchdog over this process, if there is one."""
 

@@ -20,9 +20,9 @@ from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import nova_compat, unknown
-from scheduler_worker.conf.configuration import Configuration
-from scheduler_worker.conf.declared import Table
-from scheduler_worker.conf.nova_compat import unused
+from scheduler_worker.conf.configuration import Configuration as Configuration
+from scheduler_worker.conf.declared import Listed, Table
+from scheduler_worker.conf.nova_compat import unused as unused
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
@@ -48,20 +48,6 @@ from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
 from scheduler_worker.service.simulation.comparison import DryRunSettings
 from scheduler_worker.service.tuning.cycle import TuningSettings
-
-__all__ = [
-    "Configuration",
-    "NovaFeed",
-    "Settings",
-    "inspected",
-    "list_opts",
-    "load",
-    "notices",
-    "register_opts",
-    "settings",
-    "unread",
-    "unused",
-]
 
 _RANKED_HOSTS = 5
 """How many of the best hosts a record of a decision names."""
@@ -182,7 +168,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     log.register_options(conf)
 
 
-def list_opts() -> list[tuple[str | None, list[Any]]]:
+def list_opts() -> Listed:
     """All our options with their help texts, for ``oslo-config-generator``."""
     return TABLE.with_help
 
@@ -207,30 +193,33 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     return current
 
 
-def inspected(conf: Configuration, foreign: unknown.Listed = ()) -> tuple[Settings, list[str]]:
+def inspected(conf: Configuration) -> tuple[Settings, list[str]]:
     """The settings as far as they can be read, and every problem with the options.
 
-    For diagnosis only: in ``conf``, each invalid value is replaced by its default. ``foreign`` are
-    options that libraries read.
+    For diagnosis only: in ``conf``, each invalid value is replaced by its default.
     """
-    for group, opts in foreign:
-        conf.register_opts(opts, group=group)
     problems = []
-    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *foreign])):
+    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *_of_bus(conf)])):
         conf.set_override(opt.dest, opt.default, group=group)
         problems.append(problem)
     current = _read(conf)
     return current, [*problems, *_contradictions(current)]
 
 
-def unread(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
-    """Sentences about options and groups in the files that nothing reads, such as typing errors.
-
-    ``foreign`` are options that libraries read, beside oslo.config and oslo.log.
-    """
-    libraries = unknown.of_libraries("oslo.config", "oslo.log")
-    foreign = [*foreign, (None, conf.cli_opts), *libraries, *_of_nova(conf)]
+def unread(conf: Configuration) -> list[str]:
+    """Sentences about options and groups in the files that nothing reads, such as typing errors."""
+    libraries = [*_of_bus(conf), *unknown.of_libraries("oslo.config", "oslo.log")]
+    foreign = [*libraries, (None, conf.cli_opts), *_of_nova(conf)]
     return unknown.unknown(conf, TABLE.options, foreign)
+
+
+def _of_bus(conf: Configuration) -> Listed:
+    """The options that the bus reads, which are registered."""
+    from scheduler_worker.rpc import transport  # is slow to import, and many commands do without
+
+    for group, opts in (listed := transport.list_opts()):
+        conf.register_opts(opts, group=group)
+    return listed
 
 
 def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
@@ -244,10 +233,9 @@ def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
     return [("nova", [])]
 
 
-def notices(conf: Configuration, foreign: unknown.Listed = ()) -> list[str]:
-    """Sentences about options that do not do what they seem to; ``foreign`` as in `inspected`."""
-    for group, opts in foreign:
-        conf.register_opts(opts, group=group)
+def notices(conf: Configuration) -> list[str]:
+    """Sentences about options that do not do what they seem to."""
+    _of_bus(conf)
     sentences = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
     used_s = TABLE.read(conf, HeartbeatSettings).down_after_s
     if conf.service_down_time != used_s:
@@ -303,7 +291,7 @@ def _nova_feed(conf: cfg.ConfigOpts, silent_after_s: float) -> NovaFeed:
     )
 
 
-def _invalid(conf: cfg.ConfigOpts, listed: unknown.Listed) -> Iterator[tuple[str | None, Any, str]]:
+def _invalid(conf: cfg.ConfigOpts, listed: Listed) -> Iterator[tuple[str | None, Any, str]]:
     """Group, option and problem of each invalid value; the problem has the name and the bound."""
     for group, opts in listed:
         for opt in opts:

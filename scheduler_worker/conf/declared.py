@@ -33,7 +33,7 @@ _CLASSES = {
 _READ: Mapping[Any, Any] = {tuple: tuple, Path: Path, Mapping: dict}
 """What makes a field's value of an option's, where these differ in type."""
 
-Listed = list[tuple[str | None, list[Any]]]
+Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group, as oslo.config lists them; None is ``[DEFAULT]``."""
 
 _fields = cache(structs.fields)

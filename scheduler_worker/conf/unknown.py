@@ -1,17 +1,17 @@
 """Finds options and groups in the files that nothing reads, and suggests the nearest name.
 
-A file may be shared with Nova, so Nova's own names (``nova_names``) are ignored.
+A file may be shared with Nova, so Nova's own names (``nova_compat``) are ignored.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any
 
-from scheduler_worker.conf import nova_compat, nova_names
+from scheduler_worker.conf import nova_compat
 from scheduler_worker.conf.configuration import Configuration
+from scheduler_worker.conf.declared import DEFAULT, Listed
 
-_DEFAULT = "DEFAULT"
 _SURELY = 0.85
 """How similar to a known group a library's group must be to count as misspelled."""
 
@@ -21,8 +21,6 @@ _SHARED = " Nova reads this group, too: change it for all services at once"
 _REMOVED = {("nova_feed", "placement_refresh"): "hosts are read when they change"}
 """Group and option that the worker had -> why there is none."""
 
-Listed = Sequence[tuple[str | None, Sequence[Any]]]
-"""Options by their group; None is ``[DEFAULT]``."""
 Names = dict[str, set[str]]
 """Group -> the names of its options, present and former ones."""
 
@@ -53,7 +51,7 @@ def unknown(conf: Configuration, ours: Listed, foreign: Listed) -> list[str]:
 def _names(read: Listed) -> Names:
     known: Names = {}
     for group, options in read:
-        name = group or _DEFAULT
+        name = group or DEFAULT
         known.setdefault(name, set())
         for option in options:
             known[name].update((option.name, option.dest))
@@ -64,16 +62,16 @@ def _names(read: Listed) -> Names:
 
 
 def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) -> Iterator[str]:
-    group = section if section == _DEFAULT else section.lower()
-    is_of_library = group.startswith(nova_names.PREFIXES)
+    group = section if section == DEFAULT else section.lower()
+    is_of_library = group.startswith(nova_compat.PREFIXES)
     if group not in known:
-        is_left_alone = group in nova_names.GROUPS.split() or group in nova_compat.UNUSED
+        is_left_alone = group in nova_compat.GROUPS.split() or group in nova_compat.UNUSED
         if is_of_library and not get_close_matches(group, known, 1, _SURELY):
             is_left_alone = True
         if not is_left_alone:
             yield f"[{section}] is no group that is read{_hint(group, known, '[{}]')}"
         return
-    novas = {*nova_names.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
+    novas = {*nova_compat.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
     for option in options:
         if option not in known[group] and option not in novas:
             place = _place(group, option, ours)
@@ -84,8 +82,8 @@ def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) ->
 
 def _place(group: str, option: str, ours: Names) -> str:
     """The option's new home, as the end of a sentence; empty if no group has such a name."""
-    if group == _DEFAULT and option in nova_names.FORMER:
-        return f"; {nova_names.FORMER[option]}"
+    if group == DEFAULT and option in nova_compat.FORMER:
+        return f"; {nova_compat.FORMER[option]}"
     if (group, option) in _REMOVED:
         return f"; {_REMOVED[group, option]}"
     for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):

@@ -23,7 +23,6 @@ from scheduler_worker.model.feed import Part
 from scheduler_worker.model.findings import Finding, Status, failed, ok, warning
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.ports import Seen
-from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.state import presence
@@ -74,8 +73,7 @@ def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
     problems = preflight.refusals(copy, embedded=False)
     yield from (failed(_FILES, problem) for problem in problems)
-    of_bus = transport.list_opts()
-    notes = [*configuration.unread(copy, of_bus), *configuration.notices(copy, of_bus)]
+    notes = [*configuration.unread(copy), *configuration.notices(copy)]
     yield from (warning(_FILES, note) for note in notes)
     if problems:
         return
@@ -221,13 +219,11 @@ def _placement(conf: Configuration, nodes: dict[str, str] | None) -> Iterator[Fi
     # It needs the extra that the session needs, of which that says more where it is missing.
     from scheduler_worker.backends.placement.reading import PlacementReader
 
-    reader = PlacementReader(session, concurrency=1)
-    try:
-        oldest, newest = session.versions()
-        yield ok(_PLACEMENT, f"it speaks versions {oldest} to {newest}")
-        if nodes is not None:
-            yield from rules.providers(_PLACEMENT, nodes, reader.listed())
-    except BackendError as error:
-        yield failed(_PLACEMENT, str(error))
-    finally:
-        reader.close()
+    with contextlib.closing(PlacementReader(session, concurrency=1)) as reader:
+        try:
+            oldest, newest = session.versions()
+            yield ok(_PLACEMENT, f"it speaks versions {oldest} to {newest}")
+            if nodes is not None:
+                yield from rules.providers(_PLACEMENT, nodes, reader.listed())
+        except BackendError as error:
+            yield failed(_PLACEMENT, str(error))

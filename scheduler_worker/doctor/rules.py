@@ -103,13 +103,12 @@ def computes(check: str, compute: Compute, silent_after_s: float) -> Iterator[Fi
             "Run nova-manage cell_v2 discover_hosts, regularly",
         )
     states = {host: compute.services.by_host.get(host) for host in mapped}
+    now_s = compute.services.now_s
     down = [
         host
         for host, state in states.items()
-        if state is None or state.forced_down or not state.facts(
-            compute.services.now_s, silent_after_s
-        )["up"]
-    ]  # fmt: skip
+        if state is None or state.forced_down or not state.facts(now_s, silent_after_s)["up"]
+    ]
     disabled = [host for host, state in states.items() if state is not None and state.disabled]
     if down:
         judge = failed if len(down) == len(mapped) else warning

@@ -153,7 +153,23 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 0
 
 
-class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
+class RequestsInHand(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests and records that a worker has, and its source of hosts."""
+
+    running: int = 0
+    """Requests that have a slot, or have yielded theirs."""
+    waiting: int = 0
+    """Requests that it has received and not begun."""
+    waiting_for_pending: int = 0
+    """Requests that wait for reserved resources to be released."""
+    waiting_for_feed: int = 0
+    """Requests that wait until hosts are known, or were looked at again."""
+    unwritten_decisions: int = 0
+    """Records of decisions that wait to be written."""
+    feed: Mapping[str, PartReport] = {}
+
+
+class WorkerLoad(RequestsInHand, frozen=True, kw_only=True):
     """What a worker does and holds; durations in seconds."""
 
     uptime_s: float = 0.0
@@ -163,16 +179,9 @@ class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is connected to the bus, and gets messages."""
     slots: int | None = None
     """How many requests it serves at a time; null: its server does not say."""
-    running: int = 0
-    waiting: int = 0
-    """Requests that it has received and not begun."""
     lag_s: float | None = None
     """How long requests wait in the topic's queue before it gets them; null: it is not known."""
-    waiting_for_pending: int = 0
-    waiting_for_feed: int = 0
-    unwritten_decisions: int = 0
     holds: Holds = Holds()
-    feed: Mapping[str, PartReport] = {}
 
 
 class WorkerReport(WorkerLoad, frozen=True, kw_only=True):

@@ -2,20 +2,21 @@
 
 ``app`` passes a :class:`Monitor` to the use cases and servers as their observer, and starts and
 stops it; ``cli`` asks it for dumps. ``api_process`` does the same with an
-:class:`~scheduler_worker.monitoring.api.ApiMonitor`. No other package imports this one.
+:class:`ApiMonitor`. No other package imports this one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from oslo_config import cfg
+from prometheus_client.metrics_core import Metric
 
-from scheduler_worker.events import TRACES
+from scheduler_worker.events import API_DEPENDENCY, OF_API, TRACES
 from scheduler_worker.monitoring import dump
-from scheduler_worker.monitoring.health import Health, Load, Readiness
+from scheduler_worker.monitoring.health import Dependencies, Health, Load, Readiness
 from scheduler_worker.monitoring.journal import Journal
 from scheduler_worker.monitoring.logs import protect
-from scheduler_worker.monitoring.metrics import Metrics
+from scheduler_worker.monitoring.metrics import AtScrape, Metrics, Series, gauge_of
 from scheduler_worker.monitoring.pages import MonitoringPages
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.observer import Outcome
@@ -23,7 +24,7 @@ from scheduler_worker.observer import Outcome
 if TYPE_CHECKING:
     from scheduler_worker.monitoring.tracing import Tracing
 
-__all__ = ["Health", "Load", "Monitor", "protect", "stalled"]
+__all__ = ["ApiMonitor", "Health", "Load", "Monitor", "protect", "stalled"]
 
 
 class Monitor(Metrics, MonitoringPages):
@@ -92,6 +93,36 @@ class Monitor(Metrics, MonitoringPages):
     def dump(self, options: cfg.ConfigOpts, directory: str | None = None) -> None:
         """Write the process's state into the log, and into a file in the directory."""
         dump.write(dump.lines(self._health.describe, options), directory)
+
+
+class ApiMonitor(Series, MonitoringPages):
+    """The observer of an API process without a worker, and its HTTP server; else the worker's."""
+
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        failure: Callable[[], str | None],
+        settings: MonitoringSettings,
+    ) -> None:
+        """``failure`` says why the process cannot go on, and does not block."""
+        super().__init__(OF_API)
+        MonitoringPages.__init__(self, settings.address, settings.api_port)
+        self._problems = dependencies.problems
+        self._failure = failure
+        self._registry.register(AtScrape(self._gauges))
+
+    def is_alive(self) -> str | None:
+        return self._failure()
+
+    def missing(self) -> list[str]:
+        """What keeps the API from serving; asks what it depends on, all at a time."""
+        failure = self._failure()
+        problems = [problem for texts in self._problems().values() for problem in texts]
+        return [failure, *problems] if failure else problems
+
+    def _gauges(self) -> Iterator[Metric]:
+        problems = self._problems().items()
+        yield gauge_of(API_DEPENDENCY, [((name,), not why) for name, why in problems])
 
 
 def stalled(tick_age_s: float, stalled_after_s: float) -> str | None:

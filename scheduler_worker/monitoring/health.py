@@ -4,38 +4,25 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.worker_reports import PartReport
+from scheduler_worker.model.worker_reports import RequestsInHand
 from scheduler_worker.redaction import redacted
 
 T = TypeVar("T")
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class Load(RequestsInHand, frozen=True, kw_only=True):
     """Gauges of a worker: requests in hand, and reservations."""
 
-    running: int = 0
-    """Requests that have a slot, or have yielded theirs."""
-    backlog: int = 0
-    """Requests that this process has received and not begun."""
     is_drained: bool = False
     """Whether no more requests are taken, by an operator's command."""
-    waiting_for_pending: int = 0
-    """Requests that wait for reserved resources to be released."""
-    waiting_for_feed: int = 0
-    """Requests that wait until hosts are known, or were looked at again."""
-    unwritten_decisions: int = 0
-    """Records of decisions that wait to be written."""
     reservations: Mapping[str, int] = {}
     """The number of reservations of each cluster, as this process knows them."""
     tuning_alarms: int = 0
     """Problems with tuning policies because of which older ones stay in force."""
-    feed: Mapping[str, PartReport] = {}
-    """Each part of a source of hosts."""
     hosts: Mapping[str, HostCounts] | None = None
     """Of the clusters that this process balances; None: it has counted none yet."""
 
@@ -126,16 +113,14 @@ class Readiness:
         return self._last
 
 
-Probe = Callable[[], str | None]
-"""Says why something cannot be used; None if it can. May block, and may raise."""
-
-
 class Dependencies:
     """What every request needs, by name, such as ``policy store``, and whether it can be used."""
 
-    def __init__(self, probes: Mapping[str, Probe]) -> None:
+    def __init__(self, probes: Mapping[str, Callable[[], str | None]]) -> None:
+        """Each says why something cannot be used; None if it can. May block, and may raise."""
         self._answers = {
-            name: Readiness(_listed(probe), asked=f"the {name}") for name, probe in probes.items()
+            name: Readiness(partial(_listed, probe), asked=f"the {name}")
+            for name, probe in probes.items()
         }
 
     def problems(self) -> dict[str, list[str]]:
@@ -145,9 +130,6 @@ class Dependencies:
         return {name: answer.missing() for name, answer in self._answers.items()}
 
 
-def _listed(probe: Probe) -> Callable[[], list[str]]:
-    def missing() -> list[str]:
-        problem = probe()
-        return [problem] if problem else []
-
-    return missing
+def _listed(probe: Callable[[], str | None]) -> list[str]:
+    problem = probe()
+    return [problem] if problem else []

@@ -120,18 +120,15 @@ class Window:
         with self._guard:
             now_s = self._monotonic_s()
             if now_s >= self._ends_s:
-                self._begin_step(now_s)
+                number = int(now_s // _STEP_S)
+                self._current = {}
+                self._ends_s = (number + 1) * _STEP_S
+                self._steps.append((number, self._current))
             current = self._current
             if key in current:
                 current[key] += count
             elif len(current) < _MAX_KEYS:
                 current[key] = count
-
-    def _begin_step(self, now_s: float) -> None:
-        number = int(now_s // _STEP_S)
-        self._current = {}
-        self._ends_s = (number + 1) * _STEP_S
-        self._steps.append((number, self._current))
 
     def counts(self) -> Counter[Key]:
         """How often each happened."""
@@ -158,7 +155,7 @@ class Metrics(Series):
     ) -> None:
         super().__init__(events.OF_WORKER)
         self._is_connected = False
-        self._registry.register(_AtScrape(load, lambda: self._is_connected))
+        self._registry.register(AtScrape(lambda: _gauges(load(), is_connected=self._is_connected)))
         self._window = Window(monotonic_s)
 
     def lately(self) -> Lately:
@@ -235,25 +232,23 @@ def _spread(counts: Counter[Key], kind: str, label: str) -> Spread:
     )
 
 
-class _AtScrape(Collector):
+class AtScrape(Collector):
     """Gauges that are read at each scrape."""
 
-    def __init__(self, load: Callable[[], Load], is_connected: Callable[[], bool]) -> None:
-        self._load = load
-        self._is_connected = is_connected
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
         try:
-            load = self._load()
+            return list(self._read())
         except Exception:
             LOG.exception("The worker's gauges cannot be read")
             return ()
-        return _gauges(load, is_connected=self._is_connected())
 
 
 _READ: Mapping[Gauge, Callable[[Load], float]] = {
     events.INFLIGHT: lambda load: load.running,
-    events.BACKLOG: lambda load: load.backlog,
+    events.BACKLOG: lambda load: load.waiting,
     events.WAITING: lambda load: load.waiting_for_pending,
     events.DRAINED: lambda load: load.is_drained,
     events.WAITING_FOR_FEED: lambda load: load.waiting_for_feed,

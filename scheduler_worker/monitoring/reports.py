@@ -10,6 +10,7 @@ from scheduler_worker.model.worker_reports import (
     Holds,
     Lately,
     LockTimes,
+    RequestsInHand,
     WorkerReport,
 )
 from scheduler_worker.monitoring.health import Load
@@ -34,17 +35,15 @@ def report_of(
     """The report of a worker with this ``status()`` and ``load()``; ``alarms`` are of tuning."""
     bus, holds = status["bus"], status["holds"]
     errors = sorted(lately.errors.items(), key=lambda error: -error[1])[:_MAX_ERRORS]
+    in_hand = {name: getattr(load, name) for name in RequestsInHand.__struct_fields__}
+    in_hand["feed"] = dict(sorted(load.feed.items())[:_MAX_PARTS])
     return WorkerReport(
+        **in_hand,
         uptime_s=status["uptime_s"],
         missing=_texts(status["missing"]),
         is_consuming=bus.get("consuming", bus.get("problem") is None),
         slots=bus.get("slots"),
-        running=load.running,
-        waiting=load.backlog,
         lag_s=bus.get("queue_delay_s"),
-        waiting_for_pending=load.waiting_for_pending,
-        waiting_for_feed=load.waiting_for_feed,
-        unwritten_decisions=load.unwritten_decisions,
         tuning_alarms=_texts(alarms),
         holds=Holds(
             leases=tuple(holds["leases"][:MAX_CLUSTERS]),
@@ -55,7 +54,6 @@ def report_of(
         clusters=_busiest(
             [_cluster(name, cluster, lock_times) for name, cluster in status["clusters"].items()]
         ),
-        feed=dict(sorted(load.feed.items())[:_MAX_PARTS]),
         hosts=None if load.hosts is None else load.most_down(MAX_CLUSTERS),
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
     )

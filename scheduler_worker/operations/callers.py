@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from scheduler_worker.service.policies.audit import Actor
+
 Role = Literal["reader", "policy_editor", "administrator"]
 """Each may do what those before it may."""
 ROLES: tuple[Role, ...] = ("reader", "policy_editor", "administrator")
@@ -27,6 +29,11 @@ class Caller(NamedTuple):
     """The source of the request; the audit names it."""
     scope: Mapping[str, Any] = {}
     """What the rules see of a token of another service, in place of the grants."""
+
+    @property
+    def actor(self) -> Actor:
+        """Who is named in the audit."""
+        return Actor(self.name, self.address)
 
 
 def included(names: Iterable[str], roles: Mapping[str, Role]) -> list[str]:

@@ -119,9 +119,8 @@ def get_cluster(call: Call, target: ClusterName) -> ClusterDetails:
         states = Counter(
             state_of(record, table.now_s, services.down_after_s) for record in table.records
         )
-        amounts = amounts_of(
-            (record, table.reservations_of_host(record.uuid)) for record in table.records
-        )
+        reserved = table.reservations_of_host
+        amounts = amounts_of((record, reserved(record.uuid)) for record in table.records)
         mode = services.balancing.mode_in(replica)
     return ClusterDetails(
         **msgspec.structs.asdict(cluster),

@@ -134,8 +134,9 @@ class Call(msgspec.Struct, eq=False):
     request_id: str = ""
     subject: str = ""
     """What the request is about, for the audit."""
-    check_seen: Callable[[object, bool], None] = lambda _resource, _is_needed: None
-    """Checks the preconditions of HTTP for a resource as it is now, or None."""
+    check_match: Callable[..., None] = lambda _resource, is_needed=True: None  # noqa: ARG005
+    """Checks that the caller has seen a resource as it is now; None: there is none. Over HTTP it
+    raises Refusal: 412 for another state, 428 where the caller names none and ``is_needed``."""
     is_new: bool = False
     """Whether what is answered was made by this call, where it might have been there."""
 
@@ -154,19 +155,12 @@ class Call(msgspec.Struct, eq=False):
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
-        return self.access.actor(self.caller)
+        return self.caller.actor
 
     def allow(self, *clusters: str) -> None:
         """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""
         if (right := self.operation.right) is not None:
             self.access.check(self.caller, right, self.subject, clusters)
-
-    def check_match(self, resource: object, *, is_needed: bool = True) -> None:
-        """Check that the caller has seen the resource as it is now; None: there is none.
-
-        Over HTTP raises Failed: 412 for another state, 428 where the caller names none.
-        """
-        self.check_seen(resource, is_needed)
 
     def changing(
         self, action: str, subject: str, *, before: object = None, after: object = None

@@ -236,9 +236,7 @@ def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyVie
         is_default=stored.is_default,
         changed_by=stored.changed_by or None,
         changed_at=moment(stored.changed_at_s),
-        clusters=[
-            attachment.cluster for attachment in attached if attachment.policy_id == document.id
-        ],
+        clusters=[own.cluster for own in attached if own.policy_id == document.id],
     )
 
 

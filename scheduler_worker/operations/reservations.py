@@ -135,10 +135,7 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
 
 def _view(cluster: str, reservation: Reservation) -> ReservationView:
     same = structs.asdict(reservation) | structs.asdict(reservation.resources)
-    own = {
-        "id": reservation.id,
-        "cluster": cluster,
-        "created_at": moment(reservation.created_at_s),
-        "expires_at": moment(reservation.expires_at_s),
-    }
-    return msgspec.convert(same | own, ReservationView)
+    times = {name: moment(same[f"{name}_s"]) for name in ("created_at", "expires_at")}
+    return msgspec.convert(
+        same | times | {"id": reservation.id, "cluster": cluster}, ReservationView
+    )

@@ -19,7 +19,7 @@ from oslo_config import cfg
 from scheduler_worker.errors import ConfigError, Forbidden
 from scheduler_worker.operations.callers import ROLES, Caller, Right
 from scheduler_worker.operations.reread import RereadFile
-from scheduler_worker.service.policies.audit import Actor, Audit
+from scheduler_worker.service.policies.audit import Audit
 from scheduler_worker.wording import listed
 
 if TYPE_CHECKING:
@@ -80,11 +80,6 @@ class Access:
         self._rights = rights
         self.audit = audit
 
-    @staticmethod
-    def actor(caller: Caller) -> Actor:
-        """Who is named in the audit."""
-        return Actor(caller.name, caller.address)
-
     def check(
         self, caller: Caller, action: Right, subject: str, clusters: Collection[str] | None = None
     ) -> None:
@@ -93,7 +88,7 @@ class Access:
             return
         where = f" in {', '.join(sorted(clusters))}" if clusters else ""
         lack = f"the user has no right to {action.value}"
-        self.audit.refused(self.actor(caller), action.value, subject, lack + where)
+        self.audit.refused(caller.actor, action.value, subject, lack + where)
         raise Forbidden(
             f"User {caller.name} is not authorized: {lack}{self._held(caller, action)}."
         )

@@ -135,12 +135,8 @@ def _asked(call: Call, asked: SimulationRequest, added: "Sequence[HostReport]") 
     until_s = now_s if asked.until is None else asked.until.timestamp()
     if since_s >= until_s:
         raise RequestError("since", "it is not before until")
-    own = {
-        "since_s": since_s,
-        "until_s": until_s,
-        "policy": None if asked.policy is None else asked.policy.name,
-        "added": [report.host for report in added],
-    }
+    policy, names = asked.policy and asked.policy.name, [report.host for report in added]
+    own = {"since_s": since_s, "until_s": until_s, "policy": policy, "added": names}
     return msgspec.convert(structs.asdict(asked) | own, Asked)
 
 
@@ -148,11 +144,8 @@ def _outline(
     form: type[AnyOutline], record: SimulationRecord, **more: SimulationSummary | None
 ) -> AnyOutline:
     asked = record.asked
-    times = {
-        "begun_at": when(record.begun_at_s),
-        "since": when(asked.since_s),
-        "until": when(asked.until_s),
-    }
+    times = {"since": when(asked.since_s), "until": when(asked.until_s)}
+    times["begun_at"] = when(record.begun_at_s)
     return msgspec.convert(structs.asdict(record) | structs.asdict(asked) | times | more, form)
 
 

@@ -312,12 +312,12 @@ class TunedHostsQuery(ClusterHostsQuery, frozen=True, kw_only=True, forbid_unkno
 def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHostView]:
     """List the hosts that were tuned, by uuid."""
     part = (query.search or "").lower()
-    hosts, following = call.services.tuned_hosts.page(
-        query.cluster,
-        query.marker,
-        query.limit,
-        lambda record: part in record.host.lower() or part in record.uuid.lower(),
-    )
+
+    def is_meant(record: HostRecord) -> bool:
+        return part in record.host.lower() or part in record.uuid.lower()
+
+    tuned = call.services.tuned_hosts
+    hosts, following = tuned.page(query.cluster, query.marker, query.limit, is_meant)
     return Page([_outline(host) for host in hosts], following)
 
 
@@ -325,12 +325,11 @@ def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHostView]:
 def get_tuned_host(call: Call, target: OneHost) -> TunedHostDetails:
     """Show what was set on a host and on what runs there, and by which rules."""
     name, tuned = target.name, call.services.tuned_hosts
-    hosts, _ = tuned.page(
-        None,
-        None,
-        MOST_OF_A_NAME,
-        lambda record: name in {record.uuid, record.host, record.nodename},
-    )
+
+    def is_meant(record: HostRecord) -> bool:
+        return name in {record.uuid, record.host, record.nodename}
+
+    hosts, _ = tuned.page(None, None, MOST_OF_A_NAME, is_meant)
     uuid = only_one([host.record.uuid for host in hosts], name, "tuned host")
     host = next(host for host in hosts if host.record.uuid == uuid)
     outline, outputs = _outline(host), tuned.outputs_of_rules(host.record.cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, structs
@@ -13,7 +13,6 @@ from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
 if TYPE_CHECKING:
-    from scheduler_worker.scheduling.catalogue import Parameter
     from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
 
@@ -90,15 +89,14 @@ def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:
         can_be_switched=code is not None and code.needs_enabling,
         is_cost=unit.kind is UnitKind.WEIGHT and bool(getattr(code, "lower_is_better", False)),
         parameters=[
-            msgspec.convert(structs.asdict(each) | {"default": _text(each)}, UnitParameter)
+            msgspec.convert(structs.asdict(each) | {"default": _text(each.default)}, UnitParameter)
             for each in unit.parameters
         ],
     )
 
 
-def _text(parameter: Parameter) -> str:
-    """The default as a policy would write it."""
-    value = parameter.default
+def _text(value: Any) -> str:
+    """A default as a policy would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from scheduler_worker import errors
-from scheduler_worker.events import EVENTS
+from scheduler_worker.events import EVENTS, Duration
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "etc/prometheus/alerts.yaml"
@@ -31,7 +31,7 @@ HISTOGRAM = {"bucket": {"le"}, "count": set(), "sum": set()}
 SERIES: dict[str, set[str]] = OF_OTHERS | {
     f"scheduler_{event.name}{f'_{part}' if part else ''}": {*event.labels, *labels}
     for event in EVENTS
-    for part, labels in (HISTOGRAM if event.kind == "histogram" else {"": set()}).items()
+    for part, labels in (HISTOGRAM if isinstance(event, Duration) else {"": set()}).items()
 }
 
 

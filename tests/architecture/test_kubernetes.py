@@ -90,7 +90,7 @@ def test_what_is_mounted_is_there(document):
 
 
 def test_every_option_is_known_and_valid(configured):
-    assert conf.unread(configured, transport.list_opts()) == []
+    assert conf.unread(configured) == []
     assert conf.unused(configured) == []
     settings = conf.settings(configured)
     assert settings.state.url.startswith("rediss://")

@@ -13,7 +13,6 @@ from scheduler_worker.backends.nova.compute_api import ComputeApi
 from scheduler_worker.backends.nova.target import NovaTarget
 from scheduler_worker.errors import BackendError, ConfigError, MigrationRefused
 from scheduler_worker.model.ledgers import AskedMigration, Progress
-from scheduler_worker.rpc import transport
 from tests.support import nova_api
 from tests.support.json_server import Answer
 from tests.support.nova_api import fault
@@ -259,7 +258,7 @@ def refusals(loaded):
 
 
 def unread(loaded):
-    return conf.unread(loaded, transport.list_opts())
+    return conf.unread(loaded)
 
 
 def test_check_config_names_what_is_missing(configured):

@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from scheduler_worker import conf
-from scheduler_worker.rpc import transport
 
 ROOT = Path(__file__).resolve().parents[2]
 NOVA_CONF = """\
@@ -44,7 +43,7 @@ def test_a_worker_understands_the_file(nova_conf, name, is_dry_run):
     assert (
         "scheduler_worker:SECRET@database/nova_api" in settings.nova_feed.databases.api_connection
     )
-    unread = conf.unread(loaded, transport.list_opts())
+    unread = conf.unread(loaded)
     assert [each for each in unread if "[placement]" not in each] == []
 
 

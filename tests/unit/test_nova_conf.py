@@ -10,7 +10,6 @@ import pytest
 from scheduler_worker import app, conf
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.rpc import transport
 from tests.support.workers import write_config
 
 TABLE = Path(__file__).resolve().parents[1] / "samples" / "nova" / "config_options.json"
@@ -146,13 +145,13 @@ def test_what_counts_for_oslos_server_alone_is_called_unused(tmp_path):
     rpc = {"server": "oslo"}
     found = load(write_config(tmp_path / "c", oslo_messaging_rabbit=of_bus, rpc=rpc))
     assert [each.split()[1] for each in conf.unused(found)] == list(of_bus)
-    [notice] = conf.unread(found, transport.list_opts())
+    [notice] = conf.unread(found)
     assert "[rpc] server" in notice
 
 
 def test_queues_that_are_not_mirrored_are_warned_of(tmp_path):
     found = load(write_config(tmp_path / "c", oslo_messaging_rabbit={"rabbit_ha_queues": True}))
-    [notice] = conf.notices(found, transport.list_opts())
+    [notice] = conf.notices(found)
     assert "rabbit_ha_queues mirrors nothing" in notice
 
 

@@ -19,7 +19,7 @@ NOVAS = json.loads(
 def warnings(tmp_path, **groups):
     path = write_config(tmp_path / "c", **groups)
     loaded = conf.load(["--config-file", str(path)])
-    return [each.removeprefix(f"{path}: ") for each in conf.unread(loaded, transport.list_opts())]
+    return [each.removeprefix(f"{path}: ") for each in conf.unread(loaded)]
 
 
 @pytest.mark.parametrize(

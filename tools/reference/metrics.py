@@ -1,6 +1,8 @@
 """The table of the metrics that workers and API processes export."""
 
-from scheduler_worker.events import EVENTS
+from scheduler_worker.events import EVENTS, Count, Duration
+
+_KINDS = {Count: "counter", Duration: "histogram"}
 
 
 def metrics() -> str:
@@ -8,5 +10,6 @@ def metrics() -> str:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for event in EVENTS:
         labels = ", ".join(f"`{label}`" for label in event.labels)
-        lines.append(f"| `scheduler_{event.name}` | {event.kind} | {labels} | {event.text} |")
+        kind = _KINDS.get(type(event), "gauge")
+        lines.append(f"| `scheduler_{event.name}` | {kind} | {labels} | {event.text} |")
     return "\n".join(lines)

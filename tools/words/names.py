@@ -39,13 +39,13 @@ def known(root: Path, no_metrics: Collection[str], libraries: Collection[str]) -
     """What exists in the package and its Makefile."""
     from scheduler_worker.cli.ctl import Ctl
     from scheduler_worker.cli.manage import Manage
-    from scheduler_worker.conf import nova_names
+    from scheduler_worker.conf import nova_compat
     from scheduler_worker.events import EVENTS
 
     programs = (Ctl, Manage)
     return Names(
         _options(),
-        {*libraries, *nova_names.GROUPS.split()},
+        {*libraries, *nova_compat.GROUPS.split()},
         {f"scheduler_{each.name}" for each in EVENTS},
         no_metrics,
         {each.NAME: {name for name, _ in each().command_manager} for each in programs},
@@ -56,7 +56,7 @@ def known(root: Path, no_metrics: Collection[str], libraries: Collection[str]) -
 def _options() -> dict[str, set[str]]:
     """The options of the worker, of its libraries, and of a shared nova.conf."""
     from scheduler_worker import conf
-    from scheduler_worker.conf import nova_compat, nova_names, unknown
+    from scheduler_worker.conf import nova_compat, unknown
 
     found: dict[str, set[str]] = {}
     for group, options in conf.list_opts():
@@ -66,7 +66,7 @@ def _options() -> dict[str, set[str]]:
             found[group or "DEFAULT"].update(_names(options))
     found["DEFAULT"].update(_OF_MESSAGING)
     for group, names in found.items():
-        names.update(nova_names.OPTIONS.get(group, "").split(), nova_compat.UNUSED.get(group, ()))
+        names.update(nova_compat.OPTIONS.get(group, "").split(), nova_compat.UNUSED.get(group, ()))
     return found
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from scheduler_worker.api.console.console import load_assets
+from scheduler_worker.api.console import load_assets
 from scheduler_worker.api.sessions import token_digest
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens

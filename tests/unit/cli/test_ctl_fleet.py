@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scheduler_worker.cli import fleet
 from scheduler_worker.cli.ctl import main
-from scheduler_worker.cli.fleet import hosts
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc import dispatcher
@@ -92,7 +92,7 @@ def test_a_file_that_has_no_reports_is_refused(ctl, tmp_path, text, said):
 def test_times_in_reports_stay_texts(tmp_path):
     path = tmp_path / "hosts.yaml"
     path.write_text("host: a\nupdated_at: 2026-01-02T03:04:05Z\n")
-    assert hosts.read_reports(path) == [{"host": "a", "updated_at": "2026-01-02T03:04:05Z"}]
+    assert fleet.read_reports(path) == [{"host": "a", "updated_at": "2026-01-02T03:04:05Z"}]
 
 
 def test_hosts_are_reported_again_until_the_user_ends_it(ctl, monkeypatch):
@@ -306,7 +306,7 @@ def test_an_editor_that_fails_changes_nothing(reported, editor, monkeypatch):
 def test_an_edit_that_another_one_overtook_is_refused(
     reported, policy_file, editor, client, monkeypatch
 ):
-    from scheduler_worker.cli.fleet import policies
+    from scheduler_worker.cli import policies
 
     reported("policy", "attach", policy_file(), "east")
     files, run = editor("RamFilter", "DiskFilter"), policies._open_editor

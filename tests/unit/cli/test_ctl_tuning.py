@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_worker.cli import charts
 from scheduler_worker.cli.ctl import main
-from scheduler_worker.cli.dry_run_files import read_parameters, read_samples
+from scheduler_worker.cli.tuning import read_parameters, read_samples
 from scheduler_worker.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from tests.support.rest import Rest

@@ -29,7 +29,7 @@ from tests.support.interrupted import raising
 
 LOAD = Load(
     running=3,
-    backlog=2,
+    waiting=2,
     waiting_for_pending=1,
     reservations={"east": 5, "west": 7},
     hosts={"east": HostCounts(up=2, down=1)},

@@ -36,7 +36,7 @@ def test_figures_are_those_of_the_worker():
     found = report(
         Load(
             running=3,
-            backlog=2,
+            waiting=2,
             unwritten_decisions=5,
             feed={"c": PartReport(lag_s=1.5, hosts=4)},
         ),

@@ -7,10 +7,10 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cliff.command import Command
@@ -77,7 +77,7 @@ class ShowPolicy(_InForce, FleetShow):
     """Show the policy in force of a cluster."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_cluster(parser)
+        parser.add_argument("cluster", metavar="CLUSTER")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
         document = client.call(get_cluster_policy, InCluster(arguments.cluster))
@@ -92,7 +92,7 @@ class DiffPolicies(FleetCommand):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_cluster(parser)
+        parser.add_argument("cluster", metavar="CLUSTER")
         target = parser.add_mutually_exclusive_group(required=True)
         target.add_argument("other", nargs="?", metavar="OTHER", help="another cluster")
         target.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
@@ -146,7 +146,9 @@ class AttachPolicy(_InForce, FleetCommand):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         policy = read_one(arguments.file, arguments.policy)
         in_force = InForce.of(client)
-        in_force.check(arguments.clusters)
+        for cluster in arguments.clusters:
+            if cluster not in in_force.policies:  # before anything is changed
+                raise NotFound("cluster", cluster)
         attach(client, in_force.numbered(policy), arguments.clusters)
         return 0
 
@@ -166,9 +168,7 @@ class ImportPolicies(_InForce, FleetCommand):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         policies = read_policies(read_text(arguments.file), str(arguments.file))
         in_force = InForce.of(client)
-        changes = [
-            (policy, clusters) for policy, clusters in map(in_force.change, policies) if clusters
-        ]
+        changes = [change for change in map(in_force.change, policies) if change[1]]
         for policy, clusters in changes:
             for cluster in clusters:
                 now = in_force.policies[cluster]
@@ -178,7 +178,6 @@ class ImportPolicies(_InForce, FleetCommand):
         if not changes:
             sys.stdout.write("The clusters have these policies already, or others.\n")
             return 0
-        sys.stdout.flush()
         if not arguments.yes and not confirmed("Put these policies in force?"):
             return 1
         for policy, clusters in changes:
@@ -196,14 +195,18 @@ class EditPolicy(_InForce, FleetCommand):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_cluster(parser)
+        parser.add_argument("cluster", metavar="CLUSTER")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         cluster = arguments.cluster
         before = _get(client, cluster)
         head = _HEAD.format(cluster=cluster) + (_OF_NOVA if _is_nova(before) else "")
         text = head + write_policies([_own(before, cluster)])
-        file = _write(cluster, text)
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", prefix=f"policy-{cluster}-", suffix=".yaml", delete=False
+        ) as written:
+            written.write(text)
+        file = Path(written.name)
         try:
             after = _edited(client, cluster, before, text, file)
         except BaseException:
@@ -235,12 +238,7 @@ def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[st
         sys.stdout.write(f"{cluster}: {policy.reference}\n")
 
 
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("cluster", metavar="CLUSTER")
-
-
 def _get(client: SchedulerClient, cluster: str) -> ClusterPolicy:
-    """The policy in force of a cluster."""
     return from_plain(client.call(get_cluster_policy, InCluster(cluster)))
 
 
@@ -252,7 +250,6 @@ def _put(client: SchedulerClient, cluster: str, policy: ClusterPolicy) -> None:
 
 
 def _is_nova(policy: ClusterPolicy) -> bool:
-    """Whether it is the policy of the workers' options."""
     return policy.id == NOVA
 
 
@@ -275,12 +272,6 @@ class InForce(NamedTuple):
         listed = client.every(list_clusters, PageQuery(limit=PAGE)) if clusters is None else ()
         names = [cluster.name for cluster in listed] if clusters is None else clusters
         return cls({name: _get(client, name) for name in names})
-
-    def check(self, clusters: Sequence[str]) -> None:
-        """Raises NotFound for a cluster that is not there, before anything is changed."""
-        for cluster in clusters:
-            if cluster not in self.policies:
-                raise NotFound("cluster", cluster)
 
     def newest(self) -> list[ClusterPolicy]:
         """Each policy once, in its newest version, by name."""
@@ -335,14 +326,6 @@ def _edited(
                 raise
         else:
             return after
-
-
-def _write(cluster: str, text: str) -> Path:
-    """A new file with the text, for this user alone."""
-    descriptor, name = tempfile.mkstemp(prefix=f"policy-{cluster}-", suffix=".yaml")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    return Path(name)
 
 
 def _open_editor(path: Path) -> None:
