@@ -1,6 +1,6 @@
 """Invariants of messages: sent, done, acknowledged and answered."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from tests.simulation import plan as plans
 from tests.simulation.books import NEVER_S, Books, reserved_by
@@ -53,8 +53,6 @@ class Post:
         self._removed: set[str] = set()
         """Hosts that were removed."""
         self._pings: set[str] = set()
-        self._had: defaultdict[str, set[str]] = defaultdict(set)
-        """The workers that had copies of a message."""
         self._given_up: Counter[str] = Counter()
         """How many calls a worker gave up, of which it is not known yet which they were."""
         self._rules = {
@@ -188,7 +186,6 @@ class Post:
 
     def _was_given(self, event: Event) -> None:
         name = event.facts["message"]
-        self._had[name].add(event.who)
         facts = self._sent[name].facts if name in self._sent else {}  # else it is a ping
         if "request" in facts:
             request = facts["request"]
@@ -255,16 +252,15 @@ class Post:
         request = self._request_of(name)
         if request is not None:
             self._open[request] -= 1
+        sent = self._sent[name]
+        # A call that its worker has given up is acknowledged without an answer.
+        is_call = sent.facts["remaining_s"] is not None
+        if is_call and name not in self._heard_s and self._given_up[event.who]:
+            self._given_up[event.who] -= 1
+            self._dropped.add(name)
         if self._copies[name] > 0 or name in self._buried | self._dropped:
             return
-        if self._has_effect(name, self._sent[name]):
-            return
-        # Another worker's copy of it may have been the one that was given up.
-        who = next((who for who in sorted(self._had[name]) if self._given_up[who]), None)
-        if self._sent[name].facts["remaining_s"] is not None and who is not None:
-            self._given_up[who] -= 1
-            self._dropped.add(name)
-        else:
+        if not self._has_effect(name, sent):
             self._blame(f"{event.who} acknowledged {name}, which had no effect")
 
     def _has_effect(self, name: str, sent: Event) -> bool:
