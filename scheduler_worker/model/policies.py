@@ -194,7 +194,7 @@ class TuningText(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """Its source as messages name it."""
         return self.file or f"RPC {self.name}"
 
 

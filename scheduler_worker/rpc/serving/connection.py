@@ -139,8 +139,10 @@ class Listener(NamedTuple):
 Open = Callable[[Listener, bool], BusConnection]
 """Opens a connection to one broker; the flag says that the queues have existed before.
 
-Raises BusUnavailable: the broker refuses us; ConfigError: a queue exists and is of another kind;
-ConnectionLostError: anything else, and another try may succeed.
+Raises:
+    BusUnavailable: the broker refuses us.
+    ConfigError: a queue exists and is of another kind.
+    ConnectionLostError: anything else, and another try may succeed.
 """
 
 Callback = Callable[[], None]
