@@ -126,12 +126,12 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None
 
 def test_a_commit_that_needs_no_lease(rewritten, found_out):
     rewritten("commit", "if not is_held then", "if false then")
-    assert found_out("without a lease")
+    assert found_out("without a lease", seed=12)
 
 
 def test_a_lease_that_never_ends(rewritten, found_out):
     rewritten("commit", "meta.deadline > now", "true")
-    assert found_out("after the end of its lease", seed=2)
+    assert found_out("after the end of its lease", seed=92)
 
 
 def test_a_release_by_another_worker(rewritten, found_out):
@@ -141,7 +141,7 @@ def test_a_release_by_another_worker(rewritten, found_out):
 
 def test_a_commit_that_ignores_guards(rewritten, found_out):
     rewritten("common", "holds = holds and", "holds = true or")
-    assert found_out("used or reserved", seed=47)
+    assert found_out("used or reserved", seed=175)
 
 
 def test_tokens_that_do_not_grow(rewritten, found_out):
@@ -157,7 +157,7 @@ def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_ou
         return real(self, first, transactions, keep_at=keep_at)
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved")
+    assert found_out("never reserved", seed=142)
 
 
 def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
@@ -193,7 +193,7 @@ def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_
         self._settle(*work.tags)
 
     broken(DeliveryTracker, "give_back", give_back)
-    assert found_out("had no effect", seed=108)
+    assert found_out("had no effect", seed=47)
 
 
 def test_an_announcement_that_frees_a_reservation(broken, found_out):
@@ -224,7 +224,7 @@ def test_a_report_that_lists_an_instance_absorbs_early(broken, found_out):
 
 def test_use_that_is_counted_for_two_instances(broken, found_out):
     broken(reports, "takes", lambda _: (0, 0, 0))
-    assert found_out("absorbed by use without it", lists_early, seed=103)
+    assert found_out("absorbed by use without it", lists_early, seed=14)
 
 
 def test_a_confirmation_that_restores_an_ended_reservation(broken, found_out):
@@ -239,12 +239,12 @@ def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
-    assert found_out("was reserved for it", has_several_clusters, seed=27)
+    assert found_out("was reserved for it", has_several_clusters, seed=17)
 
 
 def test_placement_intents_of_others_that_are_ignored(broken, found_out):
     broken(PlacementIntents, "by_others", lambda *_: {})
-    assert found_out("was reserved for it", has_several_clusters, seed=284)
+    assert found_out("was reserved for it", has_several_clusters, seed=95)
 
 
 def test_reservations_that_do_not_expire(rewritten, found_out):
@@ -269,7 +269,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_several_clusters, **looks, seed=165, **slow)
+    assert found_out("", has_several_clusters, **looks, seed=14, **slow)
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
@@ -279,7 +279,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
     rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
-    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=299)
+    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=107)
 
 
 def test_waits_that_a_stop_does_not_end(broken, found_out):
