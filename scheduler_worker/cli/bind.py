@@ -306,10 +306,12 @@ def duration(seconds: float) -> str:
 
 def document(path: str) -> str:
     """An argument that is a file's text, or that of the standard input."""
+    from scheduler_worker.cli.files import read_text  # YAML is slow to import
+
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"{path}: cannot be read: {error}") from None
+        return read_text(Path(path))
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def moment(text: str) -> datetime:

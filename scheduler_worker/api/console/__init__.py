@@ -236,7 +236,7 @@ class Console:
 
         ``foreign_caller`` knows the user of another service's token that the request has.
 
-        Raises Refusal, LoginFailed, LoginSlowed, Refusal, BackendError.
+        Raises Refusal, LoginFailed, LoginSlowed, BackendError.
         """
         if path == SESSION:
             return self._serve_session(request, body, foreign_caller)

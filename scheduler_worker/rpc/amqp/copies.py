@@ -115,9 +115,8 @@ class CopyConnection(BrokerConnection):
             case Requeue(tag):
                 super().perform(Ack(tag, multiple=False))
             case Republish() | DeadLetter():
-                self._listener.copied(
-                    command, None
-                )  # there is nothing to keep: the original is served
+                # There is nothing to keep: the original is served.
+                self._listener.copied(command, None)
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         """Do nothing: whoever serves the topic answers."""

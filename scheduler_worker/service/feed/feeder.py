@@ -333,8 +333,12 @@ class Feeder(Periodic):
                 self._warn_of_lapse("nobody")
             if not is_ours:
                 self._lose_lead()
-            is_recent = before and now_s - before.at_s <= self._settings.silent_after_s
-            if not self._write(is_complete=bool(before and is_recent and before.is_complete)):
+            is_complete = (
+                before is not None
+                and before.is_complete
+                and now_s - before.at_s <= self._settings.silent_after_s
+            )
+            if not self._write(is_complete=is_complete):
                 self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:
