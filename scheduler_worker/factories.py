@@ -28,7 +28,6 @@ from scheduler_worker.extras import needing_extra
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.services import OneWorker, UseCases
-from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.policy_store import PolicyStore, StoredPolicy
 from scheduler_worker.ports import GLOBAL, Clock, ClusterLock, MigrationTarget, Publisher, State
 from scheduler_worker.scheduling.external.units import Plugins
@@ -440,11 +439,11 @@ def open_tracing(settings: Settings) -> Callable[[Callable[[str, int], None]], T
 
 
 def open_placement(
-    conf: Configuration, settings: Settings, reader: ProviderReader | None = None
+    conf: Configuration, settings: Settings, providers: ProviderFeed | None = None
 ) -> PlacementPorts | None:
     """What claims need of Placement; None: nothing is claimed. Connects to nothing.
 
-    ``reader`` is told where Placement contradicts what is known.
+    ``providers`` hears where Placement contradicts what is known.
 
     Raises ConfigError where ``[placement]`` does not suffice.
     """
@@ -453,9 +452,10 @@ def open_placement(
     session = open_placement_session(conf, connections=settings.claims.workers)
     from scheduler_worker.backends.placement.claiming import PlacementAllocations
 
-    return PlacementPorts(
-        PlacementAllocations(session), reader or NoReader(), settings=settings.claims
-    )
+    allocations = PlacementAllocations(session)
+    if providers is None:
+        return PlacementPorts(allocations, settings=settings.claims)
+    return PlacementPorts(allocations, providers.read_again, settings.claims)
 
 
 def open_asking(

@@ -94,6 +94,9 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
             before = self._last_rounds.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)
 
+    def _rounds_of(self, cluster: str) -> ClusterRounds:
+        return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
+
     def ended(
         self, cluster: str, took_s: float, rounds: tuple[Round | None, Round | None] | None
     ) -> None:
@@ -109,9 +112,6 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
             return 0.0
         passed_s = min(latest.at_s - before.at_s, _MOST_INTERVALS * self._settings.interval_s)
         return max(0.0, passed_s) * len({*before.busy_hosts} & {*latest.busy_hosts})
-
-    def _rounds_of(self, cluster: str) -> ClusterRounds:
-        return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
 
     # Answers
 

@@ -19,7 +19,7 @@ from scheduler_worker.components import Periodic
 from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.ports import Clock, HostSource
 from scheduler_worker.service.feed.part import (
     ClusterNames,
     FeedDependencies,
@@ -29,6 +29,7 @@ from scheduler_worker.service.feed.part import (
     PartProgress,
     remove,
 )
+from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -61,7 +62,7 @@ class Feeder(Periodic):
         clock: Clock,
         *,
         settings: FeedSettings,
-        providers: ProviderSource | None = None,
+        providers: ProviderFeed | None = None,
         observer: Observer | None = None,
         name: str = "",
         threads: Executor | None = None,
@@ -293,7 +294,7 @@ class Feeder(Periodic):
         inventory, fleet = self._deps.inventory, self._deps.fleet
         fleet.refresh_globals()
         with fleet.globals.lock:
-            known = dict(fleet.globals.aggregates)
+            known = {aggregate.id: aggregate for aggregate in fleet.globals.aggregates.values()}
         aggregates = {aggregate.id: aggregate for aggregate in outline.aggregates}
         if changed := [new for key, new in aggregates.items() if known.get(key) != new]:
             inventory.update_aggregates(changed)

@@ -215,7 +215,7 @@ class Inventory(HostReports):
             self._fleet.refresh_globals()
             with shared.lock:
                 known = shared.aggregates
-                newer = [new for new in aggregates if not new.is_older(known.get(new.id))]
+                newer = [new for new in aggregates if not new.is_older(known.get(str(new.id)))]
                 writes = [shared.replacing(records.put_aggregate(new)) for new in newer]
             written = self._write_shared(writes, once)
             aggregates = [new for new, done in zip(newer, written, strict=True) if not done]

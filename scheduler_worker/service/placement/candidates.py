@@ -152,7 +152,11 @@ class ClusterChoice:
         replicas = self._decidable(replicas)
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | known.homes).values()}
-        fitting = self._in_order(replicas, request.spec)
+        with contextlib.ExitStack() as held:
+            for replica in replicas:
+                held.enter_context(replica.lock)
+            views = [ClusterView.current(self._deps, replica) for replica in replicas]
+            fitting = [replicas[at] for at in in_order(views, request.spec)]
         preferred = homes | known.given_up
         at_home = [replica for replica in (*fitting, *replicas) if replica.scope in preferred]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
@@ -182,16 +186,6 @@ class ClusterChoice:
                 break
             # Otherwise one may have gone from a cluster not yet read to one read already.
         return known
-
-    def _in_order(
-        self, replicas: Sequence[ClusterReplica], spec: RequestSpec
-    ) -> list[ClusterReplica]:
-        """Those with a host for the request, the best first, as known without their locks."""
-        with contextlib.ExitStack() as held:
-            for replica in replicas:
-                held.enter_context(replica.lock)
-            views = [ClusterView.current(self._deps, replica) for replica in replicas]
-            return [replicas[at] for at in in_order(views, spec)]
 
 
 def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:

@@ -5,7 +5,7 @@ claim that cannot be answered is taken back after its reservation: a copy of the
 the one or the other before makes it its own, and then it stays.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 import msgspec
@@ -14,7 +14,7 @@ from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.providers import Consumer
-from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
+from scheduler_worker.placement import Allocations, Why
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_batcher import (
     ClaimBatcher,
@@ -35,7 +35,8 @@ class PlacementPorts(msgspec.Struct, frozen=True):
     """What claiming needs of the outside."""
 
     allocations: Allocations
-    reader: ProviderReader = NoReader()
+    read_again: Callable[[Collection[str]], object] = lambda _: None
+    """Hears where Placement contradicts what is known of providers. Does not block."""
     settings: ClaimSettings = ClaimSettings()
 
 
@@ -44,7 +45,7 @@ class PlacementClaims:
 
     def __init__(self, deps: PlacementDependencies, ports: PlacementPorts) -> None:
         self._deps = deps
-        self._reader = ports.reader
+        self._read_again = ports.read_again
         self._settings = ports.settings
         self._slots = SlotYielding(ports.settings.batch * ports.settings.workers)
         self._batcher = ClaimBatcher(ports.allocations, deps.clock, deps.observer, ports.settings)
@@ -103,7 +104,7 @@ class PlacementClaims:
         # This worker's data of these providers is outdated, or it would not have chosen them.
         if refusal.why in {Why.FULL, Why.GONE}:
             taken = {provider for consumer in job.wanted for provider in consumer.held}
-            self._reader.read_again(refusal.providers or taken)
+            self._read_again(refusal.providers or taken)
         return _hosts(decision, refusal.providers)
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:

@@ -228,7 +228,9 @@ class Scheduler:
         except BaseException as error:
             self._take_back(life)
             if isinstance(error, Exception):
-                self._failed(life, error)
+                self._decided(life.asked, life.failed(error, clock.monotonic_s()))
+            if life.refresh and isinstance(error, NoValidHost):
+                observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")
             raise
         if life.refresh:
             observer.count(
@@ -247,12 +249,6 @@ class Scheduler:
                 # A deployment may lack the stage to go back to: the first one from there on will
                 # do.
                 at = next(n for n, (stage, _) in enumerate(stages) if stage >= back)
-
-    def _failed(self, life: _Life, error: Exception) -> None:
-        observer = self._deps.observer
-        self._decided(life.asked, life.failed(error, self._deps.clock.monotonic_s()))
-        if life.refresh and isinstance(error, NoValidHost):
-            observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")
 
     def _decided(
         self, request: Request, outcome: Outcome, decision: Decision | None = None

@@ -116,7 +116,7 @@ class ClusterPolicies:
         def puts(now: frozenset[str]) -> list[Put]:
             enabled = frozenset(stored())
             return [
-                *(records.put_unit(unit_id) for unit_id in sorted(enabled - now)),
+                *(records.put_key(records.UNIT + unit_id) for unit_id in sorted(enabled - now)),
                 *(records.gone(records.UNIT + unit_id) for unit_id in sorted(now - enabled)),
             ]
 

@@ -100,8 +100,8 @@ def page_of(
         with shared.reading(fleet.store) as now_s:
             puts = [
                 *map(records.put_aggregate, shared.aggregates.values()),
-                *map(records.put_cluster, shared.names),
-                *map(records.put_unit, sorted(shared.units)),
+                *(records.put_key(records.CLUSTER + name) for name in shared.names),
+                *(records.put_key(records.UNIT + unit_id) for unit_id in sorted(shared.units)),
             ]
         return _page(now_s, puts, None)
     replica = fleet.cluster(cluster)

@@ -64,22 +64,6 @@ _OpenMoves = Mapping[str, _OpenMove]
 _Planner = Callable[[ClusterReplica, Move, float], Transaction | None]
 
 
-class _MoveRecords(Replica):
-    """The records of unfinished moves, as this process knows them."""
-
-    def __init__(self) -> None:
-        self.moves = RecordKind(records.MOVE, records.read_move)
-        super().__init__(SCOPE, self.moves)
-
-    def of(self, uuids: Iterable[str]) -> dict[str, _OpenMove]:
-        """The moves of these hosts."""
-        return {
-            uuid: _OpenMove(self.moves[uuid], self.version(records.MOVE + uuid))
-            for uuid in uuids
-            if uuid in self.moves
-        }
-
-
 class _MovingHosts:
     """What all clusters contain of the hosts that move."""
 
@@ -92,7 +76,7 @@ class _MovingHosts:
 
     def add(self, replica: ClusterReplica, moves: _OpenMoves) -> None:
         with replica.lock:
-            self.finished |= replica.finished
+            self.finished.update(replica.finished)
             for uuid, (move, _) in moves.items():
                 if replica.scope != move.to and replica.table.row_of(uuid) is not None:
                     self.held.add(uuid)
@@ -119,7 +103,9 @@ class Moves:
         self._fleet = fleet
         self._observer = observer
         self._remember_answers_s = remember_answers_s
-        self._moves = _MoveRecords()
+        self._moves = RecordKind(records.MOVE, records.read_move)
+        """The unfinished ones, by host uuid."""
+        self._replica = Replica(SCOPE, self._moves)
 
     def bring(self, to: str, hosts: NewHosts) -> None:
         """Make ``to`` the only cluster of these hosts, and move what other clusters have of them.
@@ -177,19 +163,19 @@ class Moves:
             self._record(orphans.values(), orphans)
 
     def _record(self, moves: Iterable[Move], uuids: Collection[str]) -> _OpenMoves:
-        with self._moves.reading(self._fleet.store) as now_s:
+        with self._replica.reading(self._fleet.store) as now_s:
             new = [
-                self._moves.replacing(records.put_move(move, now_s + REMEMBERED_S))
+                self._replica.replacing(records.put_move(move, now_s + REMEMBERED_S))
                 for move in moves
-                if move.host_uuid not in self._moves.moves
+                if move.host_uuid not in self._moves
             ]
             if new:
                 written = self._fleet.store.write(SCOPE, new)
-                self._moves.apply_written(new, written, now_s)
+                self._replica.apply_written(new, written, now_s)
                 # Another worker recorded a move of the same host in between; its record counts.
                 if not all(written.applied):
-                    self._moves.refresh(self._fleet.store)
-            return self._moves.of(uuids)
+                    self._replica.refresh(self._fleet.store)
+            return self._known(uuids)
 
     def _finish(self, uuids: Collection[str], new_hosts: NewHosts) -> None:
         for _ in range(_ROUNDS):
@@ -216,7 +202,7 @@ class Moves:
             view.add(replica, moves)
         for replica in clusters[: len(targets)]:
             self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
-            view.finished |= replica.finished
+            view.finished.update(replica.finished)
         departing = [
             cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)
         ]
@@ -267,7 +253,7 @@ class Moves:
         view.finished = set()
         for replica in clusters:
             with replica.reading(self._fleet.store):
-                view.finished |= replica.finished
+                view.finished.update(replica.finished)
         for replica in left:
             plan = partial(_plan_drop, view=view, marked=marked[replica.scope])
             self._write(replica, moves, plan)
@@ -284,8 +270,15 @@ class Moves:
             )
 
     def _open_moves(self, uuids: Iterable[str]) -> _OpenMoves:
-        with self._moves.reading(self._fleet.store):
-            return self._moves.of(uuids)
+        with self._replica.reading(self._fleet.store):
+            return self._known(uuids)
+
+    def _known(self, uuids: Iterable[str]) -> _OpenMoves:
+        return {
+            uuid: _OpenMove(self._moves[uuid], self._replica.version(records.MOVE + uuid))
+            for uuid in uuids
+            if uuid in self._moves
+        }
 
     def _write(self, replica: ClusterReplica, moves: _OpenMoves, plan: _Planner) -> list[str]:
         """Write a step of those moves that are unfinished; returns the hosts it was written for."""
@@ -358,18 +351,18 @@ class Moves:
         row = replica.table.row_of(uuid)
         record = None
         if row is None:
-            record = next(
-                (departure.host for departure in brought if departure.host), new_hosts.get(uuid)
-            )
-        if row is None and record is None:
-            return None
+            record = next((each.host for each in brought if each.host), new_hosts.get(uuid))
+            if record is None:
+                return None
         # In the same transaction as the host: so it arrives once, whoever tries again.
-        puts = [records.put_finished(move, now_s + REMEMBERED_S)]
+        until_s = now_s + REMEMBERED_S
+        puts = [records.put_key(records.FINISHED + move.id, until_s)]
         # A node created anew is there already: it counts what comes along under the former uuid.
         anew = replica.table.find(record.host, record.nodename) if record is not None else []
         if record is not None and not anew:
             puts.append(records.put_host(msgspec.structs.replace(record, cluster=move.to)))
-            puts.append(records.put_node(record, now_s + REMEMBERED_S))
+            # Whoever brings the node under another uuid meanwhile writes the same key.
+            puts.append(records.put_key(f"{records.NODE}{record.host}/{record.nodename}", until_s))
         puts += self._reserved(replica, brought, now_s)
         host = record.host if record is not None else replica.table.records[row or 0].host
         known = {key: dict(facts) for key, facts in replica.table.reported_instances(host).items()}

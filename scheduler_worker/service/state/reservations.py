@@ -123,7 +123,7 @@ def released(
     puts = [*given_back(reservations), *forgotten(replica, instance_uuid, host=host)]
     # One that stays, on another host, will be released by its own call.
     if reservations and len(reservations) == len(known):
-        puts.append(records.put_released(instance_uuid, now_s + remember_s))
+        puts.append(records.put_key(records.RELEASED + instance_uuid, now_s + remember_s))
     return _plan(replica, reservations, puts, "released")
 
 

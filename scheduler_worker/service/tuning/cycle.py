@@ -179,8 +179,12 @@ class ClusterTuning:
         Returns the diagnostics of the evaluation. Raises StateUnavailable.
         """
         settings = self._deps.settings
-        until_s = self._deps.clock.monotonic_s() + settings.interval_s
-        records = self._records()
+        fleet, clock = self._deps.fleet, self._deps.clock
+        begun_s = clock.monotonic_s()
+        replica = fleet.cluster(self._cluster)
+        replica.catch_up(fleet.store, clock, begun_s)
+        with replica.lock:
+            records = list(replica.table.records)
         self.refresh()
         states = dict(self._states.hosts)
         silent_after_s = settings.silent_after_s
@@ -202,6 +206,7 @@ class ClusterTuning:
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
         }
         to_send = inputs.outputs(cycle.changes)
+        until_s = begun_s + settings.interval_s
         unsent = self._send(inputs.records, to_send, notified_at_s, lead, until_s)
         written: dict[str, TunedHostState | None] = {
             host: inputs.host_state(host, before, set_before, notified_at_s[host])
@@ -211,18 +216,11 @@ class ClusterTuning:
         }
         # Silent hosts keep their states; those of removed hosts are deleted.
         written |= dict.fromkeys(states.keys() - {record.uuid for record in records})
-        self._states.write(self._deps.fleet.store, written, lead.at_s)
+        self._states.write(fleet.store, written, lead.at_s)
         return cycle.diagnostics
 
     def _averages(self, program: Program | None) -> MovingAverages:
         return MovingAverages.read_by(program, self._deps.settings.samples)
-
-    def _records(self) -> list[HostRecord]:
-        fleet, clock = self._deps.fleet, self._deps.clock
-        replica = fleet.cluster(self._cluster)
-        replica.catch_up(fleet.store, clock, clock.monotonic_s())
-        with replica.lock:
-            return list(replica.table.records)
 
     # Agents
 
