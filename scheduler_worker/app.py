@@ -69,13 +69,7 @@ class Worker:
     """One worker: the bus, the state and the use cases between them."""
 
     def __init__(
-        self,
-        conf: Configuration,
-        settings: Settings,
-        *,
-        state: WatchedState,
-        bus: Bus,
-        clock: Clock,
+        self, conf: Configuration, settings: Settings, state: WatchedState, bus: Bus, clock: Clock
     ) -> None:
         self._conf = conf
         self._built_s = time.monotonic()
@@ -524,7 +518,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
                 "[state] url is memory://: another worker on this bus would reserve the same "
                 "hosts again, and a restart loses everything; use redis:// in production"
             )
-        return Worker(conf, settings, state=state, bus=bus, clock=clock)
+        return Worker(conf, settings, state, bus, clock)
     except BaseException:
         bus.close()
         state.close()

@@ -543,9 +543,7 @@ def build_feed(
         sessions = [open_placement_session(conf, connections=connections) for _ in range(2)]
         from scheduler_worker.backends.placement.reading import PlacementReader  # in that extra
 
-        reader, verifying = (
-            PlacementReader(session, concurrency=connections) for session in sessions
-        )
+        reader, verifying = (PlacementReader(each, concurrency=connections) for each in sessions)
         providers = ProviderFeed(
             reader,
             fleet,
@@ -577,11 +575,5 @@ def build_feed(
     )
     look = providers.look if providers else None
     refresher = Looker(feeder, look, fleet.store, clock, observer)
-    barrier = RefreshBarrier(
-        feeder,
-        fleet.store,
-        clock,
-        ready_timeout_s=nova.feed.ready_timeout_s,
-        look_timeout_s=nova.feed.look_timeout_s,
-    )
+    barrier = RefreshBarrier(feeder, fleet.store, clock, nova.feed)
     return FeedParts(feeder, providers, refresher, barrier, VerifyingPorts(services, providers))

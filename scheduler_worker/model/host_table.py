@@ -294,10 +294,8 @@ class HostTable(Hosts):
     ) -> None:
         """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
         before, self.aggregates = self.aggregates, by_host
-        known = {id(each): each for some in (*by_host.values(), empty) for each in some}
-        self.metadata_items = frozenset(
-            item for each in known.values() for item in each.metadata.items()
-        )
+        known = {id(each): each.metadata for some in (*by_host.values(), empty) for each in some}
+        self.metadata_items = frozenset(item for each in known.values() for item in each.items())
         self.metadata_keys = frozenset(key for key, _ in self.metadata_items)
         self._begin_generation()
         for host in before.keys() | by_host.keys():

@@ -95,9 +95,7 @@ def provided(record: HostRecord, instance_uuid: str, taken: Resources, since_s: 
     """
     uses = uses_on(record, taken)
     included = [
-        provider.uuid
-        for provider in record.resource_providers
-        if provider.includes(instance_uuid, since_s)
+        each.uuid for each in record.resource_providers if each.includes(instance_uuid, since_s)
     ]
     if included:
         uses = tuple(use for use in uses if use.provider not in included)

@@ -82,9 +82,8 @@ class NovaEndpoint:
 
     def update_aggregates(self, context: Context, aggregates: Any) -> None:
         """Replace one aggregate or several."""
-        self._inventory.update_aggregates(
-            codec.decode_aggregates(aggregates), once=context.message_id
-        )
+        decoded = codec.decode_aggregates(aggregates)
+        self._inventory.update_aggregates(decoded, once=context.message_id)
 
     def delete_aggregate(self, context: Context, aggregate: Any) -> None:
         """Forget an aggregate."""

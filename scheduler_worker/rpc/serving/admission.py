@@ -70,9 +70,8 @@ class Admission:
     @property
     def queue_delay_s(self) -> float:
         """How long messages wait in the shared queue now; 0 where none wait, or unknown."""
-        with contextlib.suppress(
-            RuntimeError, IndexError
-        ):  # the loop's thread changes it meanwhile
+        # The loop's thread changes it meanwhile.
+        with contextlib.suppress(RuntimeError, IndexError):
             return self._delay.waited_s(time.monotonic())
         return 0.0
 

@@ -157,9 +157,8 @@ class Recorder(Periodic):
         """Raises StateUnavailable. A batch that fails otherwise would fail again: it is dropped."""
         result = "written"
         try:
-            self._log.append(
-                batch.scope, batch.records, once=batch.once, scopes=len(self._clusters())
-            )
+            scopes = len(self._clusters())
+            self._log.append(batch.scope, batch.records, once=batch.once, scopes=scopes)
         except StateUnavailable:
             raise
         except Exception:

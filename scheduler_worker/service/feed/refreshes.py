@@ -21,6 +21,7 @@ from scheduler_worker.errors import BackendError, Conflict, RequestError, StateU
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Put, Store
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import YieldSlot
@@ -191,22 +192,13 @@ class Looker(Periodic):
 
 
 class RefreshBarrier:
-    """Waits for the feed, as long as a request may; ``timeouts`` are in seconds, 0: not at all."""
+    """Waits for the feed, as long as a request may."""
 
-    def __init__(
-        self,
-        feed: Feeder,
-        store: Store,
-        clock: Clock,
-        *,
-        ready_timeout_s: float,
-        look_timeout_s: float,
-    ) -> None:
+    def __init__(self, feed: Feeder, store: Store, clock: Clock, settings: FeedSettings) -> None:
         self.feed = feed
         self._store = store
         self._clock = clock
-        self._ready_timeout_s = ready_timeout_s
-        self._refresh_timeout_s = look_timeout_s
+        self._settings = settings
         self._records = RefreshRecords()
         self._hosts = ScopeWatch(feed.records, store, clock)
         self._refreshes = ScopeWatch(self._records, store, clock)
@@ -222,13 +214,11 @@ class RefreshBarrier:
         ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
         """
         why = self.feed.unready()
-        until_s = self._until_s(self._ready_timeout_s, deadline_s)
+        until_s = self._until_s(self._settings.ready_timeout_s, deadline_s)
         if why is None or until_s is None:
             return why
         await self._hosts.until(
-            lambda: self.feed.unready_as_known() is None or None,
-            until_s=until_s,
-            yield_slot=yield_slot,
+            lambda: self.feed.unready_as_known() is None or None, until_s, yield_slot
         )
         return self.feed.unready()
 
@@ -241,15 +231,13 @@ class RefreshBarrier:
 
         Raises Conflict, WorkerStops, StateUnavailable.
         """
-        until_s = self._until_s(self._refresh_timeout_s, deadline_s)
+        until_s = self._until_s(self._settings.look_timeout_s, deadline_s)
         if until_s is None:
             return False
         # A refresh under way may have read a table before the change: it needs a later one.
         number = self._records.ask(self._store, queries)
         is_done = await self._refreshes.until(
-            lambda: self._records.book.done >= number or None,
-            until_s=until_s,
-            yield_slot=yield_slot,
+            lambda: self._records.book.done >= number or None, until_s, yield_slot
         )
         return bool(is_done)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFencingToken
@@ -238,7 +238,7 @@ class Lease:
             # Nobody wrote in between, so our own writes are all that changed: no need to read.
             self.replica.seen = Seen(self.replica.seen.epoch, written.version)
         if written.kept:
-            self.grant = msgspec.structs.replace(self.grant, commits=self.grant.commits + 1)
+            self.grant = structs.replace(self.grant, commits=self.grant.commits + 1)
         else:
             self._end()
         return list(written.applied)
@@ -294,9 +294,7 @@ class Lease:
 
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
         until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)
-        return msgspec.structs.replace(
-            reservation, expires_at_s=until_s, token=self.grant.token.number
-        )
+        return structs.replace(reservation, expires_at_s=until_s, token=self.grant.token.number)
 
     def _guards(self, claims: Iterable[Claim]) -> list[Guard]:
         """Require the hosts and the policy to be those the claims were decided on."""

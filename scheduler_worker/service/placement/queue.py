@@ -345,13 +345,11 @@ class ClusterQueue:
         """The requests that can be answered in time; and the others, without their claims."""
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
-        late = [
-            request for request in placed if request.queued.attempt.caller_deadline_s <= ready_s
-        ]
-        for request in late:
-            lease.view.give_back(request.commit.claims)
-            self._time_out(request.queued)
-        return [request for request in placed if not request.queued.done], late
+        late = [each for each in placed if each.queued.attempt.caller_deadline_s <= ready_s]
+        for each in late:
+            lease.view.give_back(each.commit.claims)
+            self._time_out(each.queued)
+        return [each for each in placed if not each.queued.done], late
 
     # Committing
 

@@ -158,8 +158,7 @@ class PolicyAdministration:
         self, policy_id: str, unit_id: str, actor: Actor, *, position: Position = "none"
     ) -> StoredPolicy:
         """Add a filter. Raises as :meth:`update`."""
-        unit = self.library.unit_as(unit_id, UnitKind.FILTER)
-        use = FilterUse(unit=unit.name, position=position)
+        use = FilterUse(unit=self.library.unit_as(unit_id, UnitKind.FILTER).name, position=position)
         return self._edit(
             policy_id, lambda now: structs.replace(now, filters=(*now.filters, use)), actor
         )
@@ -168,8 +167,7 @@ class PolicyAdministration:
         self, policy_id: str, unit_id: str, actor: Actor, *, factor: float = 1.0
     ) -> StoredPolicy:
         """Add a weight. Raises as :meth:`update`."""
-        unit = self.library.unit_as(unit_id, UnitKind.WEIGHT)
-        use = WeightUse(unit=unit.name, factor=factor)
+        use = WeightUse(unit=self.library.unit_as(unit_id, UnitKind.WEIGHT).name, factor=factor)
         return self._edit(
             policy_id, lambda now: structs.replace(now, weights=(*now.weights, use)), actor
         )
@@ -336,9 +334,8 @@ class PolicyAdministration:
         return self.audit_log.entry(actor, action, subject, _json(before), _json(after))
 
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
-        return StoredPolicy(
-            document=document, changed_by=actor.user, changed_at_s=self._clock.time_s()
-        )
+        now_s = self._clock.time_s()
+        return StoredPolicy(document=document, changed_by=actor.user, changed_at_s=now_s)
 
 
 def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:

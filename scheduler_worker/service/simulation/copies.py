@@ -107,9 +107,7 @@ def page_of(
     replica = fleet.cluster(cluster)
     with replica.reading(fleet.store) as now_s:
         keys = sorted(
-            key
-            for key in replica.versions
-            if key.startswith(_COPIED) and (after is None or key > after)
+            key for key in replica.versions if key.startswith(_COPIED) and key > (after or "")
         )
         shown = keys[:limit]
         puts = [put for key in shown if (put := _put(replica, key)) is not None]

@@ -203,9 +203,7 @@ class Moves:
         for replica in clusters[: len(targets)]:
             self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
             view.finished.update(replica.finished)
-        departing = [
-            cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)
-        ]
+        departing = [each for each in clusters if not moves.keys().isdisjoint(each.departures)]
         if departing:
             self._drop(departing, clusters, moves, view)
         self._end([
@@ -290,10 +288,8 @@ class Moves:
                 if (planned := plan(replica, move, now_s))
             }
             # In this order: a move that is unfinished now was unfinished when the cluster was read.
-            unfinished = self._open_moves(plans) if plans else {}
-            plans = {
-                uuid: each for uuid, each in plans.items() if unfinished.get(uuid) == moves[uuid]
-            }
+            current = self._open_moves(plans) if plans else {}
+            plans = {uuid: each for uuid, each in plans.items() if current.get(uuid) == moves[uuid]}
             if not plans:
                 return []
             transactions = list(plans.values())
@@ -366,9 +362,7 @@ class Moves:
         puts += self._reserved(replica, brought, now_s)
         host = record.host if record is not None else replica.table.records[row or 0].host
         known = {key: dict(facts) for key, facts in replica.table.reported_instances(host).items()}
-        instances = {
-            key: facts for departure in brought for key, facts in departure.instances.items()
-        }
+        instances = {key: facts for each in brought for key, facts in each.instances.items()}
         if not instances.keys() <= known.keys():
             puts.append(records.put_instances(host, {**instances, **known}))
         if uuid in replica.departures:

@@ -88,9 +88,7 @@ class _Reader:
 
     def values(self, node: Node, path: str) -> dict[str, Value]:
         """``{ NAME: number | true | false | text, ... }``."""
-        return {
-            name: self._value(value, f"{path}.{name}") for name, value in self.entries(node, path)
-        }
+        return {key: self._value(value, f"{path}.{key}") for key, value in self.entries(node, path)}
 
     def _value(self, node: Node, path: str) -> Value:
         if not isinstance(node, Scalar) or node.is_null:
@@ -101,9 +99,8 @@ class _Reader:
         if node.plain and _NUMBER.fullmatch(node.text) and math.isfinite(float(node.text)):
             return float(node.text)
         if node.plain and node.text[:1] in "-+.0123456789":
-            self.report(
-                node, path, f"{quoted(node.text)} is not a number; quote it if it is a text"
-            )
+            problem = f"{quoted(node.text)} is not a number; quote it if it is a text"
+            self.report(node, path, problem)
         return node.text
 
     def report(self, node: Node, path: str, message: str) -> None:

@@ -141,12 +141,8 @@ def cluster_inputs(
         vms = [vm for vm, _ in vms_of(record) if home[vm] == host]
         inputs.records[host] = record
         inputs.samples[host] = sample = sample_of(record, parameters, vms)
-        inputs.windows[host] = averages.add_to(
-            sample,
-            host,
-            windows,
-            is_new=state is None or record.reported_at_s > state.reported_at_s,
-        )
+        is_new = state is None or record.reported_at_s > state.reported_at_s
+        inputs.windows[host] = averages.add_to(sample, host, windows, is_new=is_new)
     return inputs
 
 
