@@ -40,8 +40,7 @@ from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.dry_run import CopiedRequests
-from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
+from scheduler_worker.rpc.nova import CopiedRequests, NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.worker import WorkerEndpoint

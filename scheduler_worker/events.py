@@ -75,8 +75,7 @@ def _per_cluster(
     name: str, text: str, alert: str | None = None, fix: str = "", *, what: str = ""
 ) -> Count:
     """A counter for each cluster; ``what`` is how reports call it, if it is trouble."""
-    troubles = {"": Trouble(what, alert, fix)} if what else {}
-    return Count(name, text, _CLUSTER, troubles)
+    return Count(name, text, _CLUSTER, {"": Trouble(what, alert, fix)} if what else {})
 
 
 _NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", remedies.NOVA_DATABASES)

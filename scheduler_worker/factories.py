@@ -117,10 +117,7 @@ def build_decisions(
     clock: Clock,
     observer: Observer,
 ) -> Decisions | None:
-    """The records of decisions, connected to nothing yet; None: none are kept.
-
-    A worker in a dry run makes none.
-    """
+    """The records of decisions, connected to nothing yet; None: none are kept, as in a dry run."""
     if settings.decisions is None:
         return None
     log = _open_decision_log(settings.state, settings.decisions.bounds, clock)
@@ -198,9 +195,7 @@ def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     """The trust levels for TrustedFilter, if an attestation service is configured; not started."""
     if (service := settings.attestation) is None:
         return None
-    return Trust(
-        HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
-    )
+    return Trust(HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s)
 
 
 def build_sandboxes(settings: Settings, observer: Observer | None = None) -> Sandboxes | None:
@@ -280,10 +275,7 @@ def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
 
 
 def check_policy_store(settings: PolicyStoreSettings) -> str | None:
-    """Check what :func:`open_policy_store` needs, and make nothing; what that would make.
-
-    Raises as it does.
-    """
+    """What :func:`open_policy_store` would make, checked without making it. Raises as it does."""
     from scheduler_worker.backends.sql.database import file_to_make
 
     if (path := file_to_make(settings)) is not None:

@@ -188,10 +188,7 @@ class Store(Protocol):
         """Raise StateUnavailable when the store cannot be reached."""
 
     def check(self) -> list[str]:
-        """Sentences for the operator about settings that endanger what is stored.
-
-        Raises StateUnavailable.
-        """
+        """Sentences about settings that endanger what is stored. Raises StateUnavailable."""
 
     def close(self) -> None:
         """Close the connections and wake all waiting calls."""

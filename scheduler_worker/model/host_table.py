@@ -619,7 +619,6 @@ def _node(of: HostRecord | ClaimOrReservation) -> _Node:
 
 
 def _keys(reservation: ClaimOrReservation) -> list[tuple[str, str]]:
-    """Under what a reservation is filed."""
     keys = [("host", reservation.host_uuid), ("instance", reservation.instance_uuid)]
     if taken := reservation.resources.providers:
         keys += {("provider", use.provider) for use in taken} - {("provider", keys[0][1])}

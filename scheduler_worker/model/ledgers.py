@@ -72,8 +72,7 @@ class AskedAction(msgspec.Struct, frozen=True, kw_only=True):
 
     def begun(self, now_s: float, limits: MigrationLimits) -> Self:
         """As it is once it has begun."""
-        overdue_at_s = now_s + limits.end_within_s
-        return structs.replace(self, begun_at_s=now_s, overdue_at_s=overdue_at_s)
+        return structs.replace(self, begun_at_s=now_s, overdue_at_s=now_s + limits.end_within_s)
 
 
 class AskedMigration(AskedAction, frozen=True, kw_only=True):
@@ -143,7 +142,6 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
     def _set_back(
         self, subject: str, why: str, now_s: float, limits: MigrationLimits
     ) -> dict[str, Setback]:
-        """The setbacks with one more failure."""
         before = self.setbacks.get(subject)
         failures = 1 + (before.failures if before else 0)
         setback = Setback(failures, now_s + limits.wait_s(failures), why)

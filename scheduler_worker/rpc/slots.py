@@ -163,7 +163,6 @@ class Slots:
             del self._unfinished[task]
 
     def _next(self) -> Task | None:
-        """The next task, or None after a shutdown."""
         with self._changed:
             while True:
                 if self._queue:

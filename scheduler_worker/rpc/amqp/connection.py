@@ -130,7 +130,6 @@ class BrokerConnection(BusConnection):
         return int(self._amqp.transport.sock.fileno())
 
     def _blocked(self, is_blocked: bool) -> None:
-        """By ``connection.blocked``."""
         self.is_blocked = is_blocked
 
     def _open_publisher(self) -> None:

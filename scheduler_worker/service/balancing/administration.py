@@ -106,12 +106,7 @@ class BalancingAdministration:
         self._writer.write(replica, [cluster], plan)
 
     def status(self, cluster: str) -> BalancingStatus:
-        """The state of balancing of a cluster.
-
-        Raises:
-            RequestError: there is no such cluster.
-            StateUnavailable: the store cannot be reached.
-        """
+        """The state of balancing of a cluster. Raises RequestError, StateUnavailable."""
         replica = self._fleet.known_cluster(cluster)
         with replica.reading(self._fleet.store):
             mode = self.mode_in(replica)

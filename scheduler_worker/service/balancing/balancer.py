@@ -47,7 +47,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         self._fleet = fleet
         self._settings = settings
         observer = observer or Observer()
-        self._ledgers = Ledgers(fleet, observer)
+        self._ledgers = Ledgers(fleet, observer, settings.limits)
         self._deps = BalancingDependencies(
             fleet=fleet,
             lock=lock,

@@ -96,8 +96,7 @@ class PowerActions:
         if asked is None:
             return why_not or "the cluster has changed meanwhile", "held"
         set_power = partial(self._deps.power_target.set_power, self._cluster, asked)
-        limits = self._deps.settings.limits
-        return self._deps.ledgers.ask(self._cluster, PowerLedger, asked.id, set_power, limits)
+        return self._deps.ledgers.ask(self._cluster, PowerLedger, asked.id, set_power)
 
     def why_needed(self, host: str) -> str | None:
         """Why a host has to stay, for the sake of a VM elsewhere; None: no VM is known to need it.

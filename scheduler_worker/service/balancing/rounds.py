@@ -198,7 +198,7 @@ class ClusterRounds:
         if asked is None:
             return "the cluster has changed meanwhile", "held"
         migrate = functools.partial(self._deps.target.migrate, self._cluster, asked)
-        return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate, limits)
+        return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate)
 
     def _write_down(
         self, situation: Situation, proposed: Migration, memory: BalanceMemory

@@ -127,10 +127,7 @@ class Feeder(Periodic):
         wait(looks, timeout=self._settings.look_timeout_s)
 
     def unready(self) -> str | None:
-        """Why requests must not be decided: hosts are missing, or out of date; None: they may.
-
-        Raises StateUnavailable.
-        """
+        """Why requests must not be decided now; None: they may. Raises StateUnavailable."""
         if self.unready_as_known() is None:
             return None
         self._refresh()
@@ -163,10 +160,7 @@ class Feeder(Periodic):
         }  # fmt: skip
 
     def parts(self) -> list[tuple[PartProgress, float | None]]:
-        """How far each part was read, and since how many seconds not all of it is known.
-
-        None: it never was.
-        """
+        """How far each part is, and since how many seconds not all is known; None: it never was."""
         state, now_s = self.records.state, self._now_s()
         return [
             (part, max(0.0, now_s - part.synced_at_s) if part.synced_at_s else None)
@@ -266,7 +260,6 @@ class Feeder(Periodic):
         self.wake()
 
     def _outline_now(self) -> Outline:
-        """Raises SourceUnavailable."""
         with self._reading_outline:
             return self._deps.source.outline()
 

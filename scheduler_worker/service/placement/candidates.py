@@ -99,10 +99,7 @@ class ClusterChoice:
         return self._deps.fleet.globals.seen
 
     def eligible(self, request: Request) -> Sequence[ClusterReplica]:
-        """The clusters that may serve the request: its named one, or all.
-
-        Raises RequestError: it names a cluster that does not exist.
-        """
+        """The clusters that may serve the request: its named one, or all. Raises RequestError."""
         fleet = self._deps.fleet
         named = request.spec.hint(CLUSTER_HINT)
         if named is not None:
@@ -209,8 +206,7 @@ def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
 
 def _ranked(views: Sequence[ClusterView], members: Sequence[int], spec: RequestSpec) -> list[int]:
     """The clusters of one policy that have a host, by their best hosts."""
-    tables = [views[at].table for at in members]
-    totals = views[members[0]].pipeline.best_totals(tables, spec)
+    totals = views[members[0]].pipeline.best_totals([views[at].table for at in members], spec)
     fitting = [(-total, at) for at, total in zip(members, totals, strict=True) if total is not None]
     return [at for _, at in sorted(fitting)]
 

@@ -42,10 +42,7 @@ class ClusterView(NamedTuple):
 
     @classmethod
     def current(cls, deps: PlacementDependencies, replica: ClusterReplica) -> ClusterView:
-        """The cluster as this process knows it now.
-
-        Raises ClusterPolicyError: the cluster's policy cannot be compiled here.
-        """
+        """The cluster as this process knows it now. Raises ClusterPolicyError."""
         table = deps.fleet.prepare(replica)
         return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
 
@@ -142,10 +139,7 @@ class Lease:
         return cls(grant, replica, deps)
 
     def open(self) -> None:
-        """Apply the changes that came with the grant, and build :attr:`view` from them.
-
-        Raises StateUnavailable.
-        """
+        """Apply the grant's changes, and build :attr:`view` from them. Raises StateUnavailable."""
         # A kept lease has no changes: it is kept only if none came that this process missed.
         if self.grant.commits == 0 and not self.replica.apply(self.grant.changes):
             self.replica.refresh(self._deps.fleet.store)

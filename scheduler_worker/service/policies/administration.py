@@ -82,12 +82,7 @@ class PolicyAdministration:
     # Policies
 
     def create(self, fields: PolicyFields, actor: Actor) -> StoredPolicy:
-        """Create a policy without units.
-
-        Raises:
-            Incomplete: it has no name.
-            Invalid, NameTaken: as :meth:`add`.
-        """
+        """Create a policy without units. Raises Incomplete without a name, and as :meth:`add`."""
         if fields.name is None:
             raise Incomplete("A policy", ["name"])
         empty = ClusterPolicy(
@@ -143,13 +138,9 @@ class PolicyAdministration:
         self.library.compile(document)
 
     def remove(self, policy_id: str, actor: Actor, *, expected_version: int | None = None) -> None:
-        """Remove a policy.
-
-        Raises:
-            NotFound, Invalid, EditConflict: as :meth:`update`.
-            InUse: clusters are attached to it; names them.
-        """
-        entry = self._entry(actor, "policy.remove", self.library.editable(policy_id).document, None)
+        """Remove a policy. Raises as :meth:`update`, and InUse, which names its clusters."""
+        before = editable(self.library.policy(policy_id)).document
+        entry = self._entry(actor, "policy.remove", before, None)
         self._store.remove(policy_id, expected_version=expected_version, audit=entry)
 
     # Units of a policy
@@ -187,7 +178,7 @@ class PolicyAdministration:
         """
         unit = self.library.units().find(unit_id)
         if unit is None or unit.kind != kind:
-            self.library.editable(policy_id)
+            editable(self.library.policy(policy_id))
             raise NotFound(kind, unit_id)
 
         def without(now: ClusterPolicy) -> ClusterPolicy:
@@ -289,7 +280,8 @@ class PolicyAdministration:
         self, policy_id: str, change: Callable[[ClusterPolicy], ClusterPolicy], actor: Actor
     ) -> StoredPolicy:
         def edit() -> StoredPolicy:
-            before, attached = self.library.editable(policy_id), self.attachments.of(policy_id)
+            before = editable(self.library.policy(policy_id))
+            attached = self.attachments.of(policy_id)
             return self._edited(before, attached, change(before.document), actor)
 
         return retried(edit)

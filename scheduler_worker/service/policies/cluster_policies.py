@@ -140,7 +140,6 @@ class ClusterPolicies:
             raise RequestError("policy", "; ".join(problems))
 
     def _compile(self, policy: ClusterPolicy | None) -> None:
-        """Raises RequestError when the policy cannot be compiled."""
         try:
             if policy is not None:
                 self._pipelines().compile(policy)

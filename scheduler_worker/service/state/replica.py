@@ -316,8 +316,7 @@ class ClusterReplica(Replica):
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
         elif kind == records.INSTANCES:
-            instances = None if value is None else records.read_instances(value)
-            self.table.set_instances(name, instances)
+            self.table.set_instances(name, None if value is None else records.read_instances(value))
             self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
@@ -417,10 +416,7 @@ class Fleet:
         self._lock = threading.Lock()
 
     def refresh_globals(self) -> float:
-        """Read the aggregates, cluster names and enabled units; returns the store's time.
-
-        Raises StateUnavailable.
-        """
+        """Read aggregates, clusters, units; returns the store's time. Raises StateUnavailable."""
         return self.globals.refresh(self.store)
 
     def refresh(self, replicas: Collection[ClusterReplica] | None = None) -> set[str]:
@@ -434,10 +430,7 @@ class Fleet:
         return {replica.scope for replica in replicas}
 
     def load(self, clock: Clock) -> None:
-        """Load all scopes before requests wait for them; logs the progress.
-
-        Raises StateUnavailable.
-        """
+        """Load all scopes before requests wait for them; logs progress. Raises StateUnavailable."""
         began_s = logged_s = clock.monotonic_s()
         self.refresh_globals()
         clusters = self.clusters()

@@ -115,10 +115,7 @@ class TuningPolicies:
     # Changes
 
     def current(self) -> list[CurrentPolicy]:
-        """Return the policies that were set, and the files' policies, by name.
-
-        Raises StateUnavailable.
-        """
+        """Return the policies that were set, and the files', by name. Raises StateUnavailable."""
         self.refresh()
         with self._guard, self.records.lock:
             texts = self.records.texts
