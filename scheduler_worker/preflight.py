@@ -121,10 +121,7 @@ class Connection(NamedTuple):
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
-    """Connect to each broker, to the shared state, and to Nova and Placement where they are used.
-
-    Consumes nothing.
-    """
+    """Connect to each broker, the state, and Nova and Placement where used. Consumes nothing."""
     with Bus(conf, exchange=settings.rpc.exchange) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)

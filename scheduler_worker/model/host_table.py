@@ -469,9 +469,7 @@ class HostTable(Hosts):
         row = self._row_of.get(host_uuid) if self._former_uuids else None
         if row is not None:
             former = self._former(_node(self.records[row]))
-            reservations += [
-                reservation for reservation in former if self.row_of_reservation(reservation) == row
-            ]
+            reservations += [each for each in former if self.row_of_reservation(each) == row]
         return reservations
 
     def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:

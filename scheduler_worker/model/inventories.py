@@ -69,9 +69,8 @@ class Provided(NamedTuple):
 
 def use_of_root(host_uuid: str, amounts: Mapping[str, int]) -> ProviderUse:
     """What an instance takes of the host's own inventories."""
-    return ProviderUse(
-        provider=host_uuid, resources={name: amount for name, amount in amounts.items() if amount}
-    )
+    resources = {name: amount for name, amount in amounts.items() if amount}
+    return ProviderUse(provider=host_uuid, resources=resources)
 
 
 def uses_on(record: HostRecord, taken: Resources) -> tuple[ProviderUse, ...]:

@@ -108,9 +108,8 @@ class QueueServer:
             if self._stopping.is_set():
                 return
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"rpc-{self._settings.kind}", daemon=True
-                )
+                name = f"rpc-{self._settings.kind}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
         self._consumes.wait()
         if self._failure is not None:

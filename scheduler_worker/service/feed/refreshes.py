@@ -82,10 +82,7 @@ class RefreshRecords(Replica):
         return after.begun + 1
 
     def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
-        """Begin a refresh if one is requested, or was begun and not finished.
-
-        Returns its number, and what it is to ask for.
-        """
+        """Begin a refresh if one is requested or unfinished; its number, and what it is to ask."""
 
         def begun(book: RefreshRequests) -> RefreshRequests:
             if book.wanted <= book.done:
@@ -104,10 +101,9 @@ class RefreshRecords(Replica):
         def finished(book: RefreshRequests) -> RefreshRequests:
             queries = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
-            requested = book.wanted if book.wanted > book.begun else max(book.done, number)
-            return msgspec.structs.replace(
-                book, done=max(book.done, number), wanted=requested, queries=queries
-            )
+            done = max(book.done, number)
+            requested = book.wanted if book.wanted > book.begun else done
+            return msgspec.structs.replace(book, done=done, wanted=requested, queries=queries)
 
         self._change(store, finished)
 

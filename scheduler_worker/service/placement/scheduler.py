@@ -466,6 +466,5 @@ class Scheduler:
         deleted = take_back(self._deps, life)
         if self._claims is not None and life.claim is not None:
             claims = life.decision.claims
-            self._claims.take_back(
-                life.claim, {claim.instance_uuid for claim in claims if claim.id in deleted}
-            )
+            instances = {claim.instance_uuid for claim in claims if claim.id in deleted}
+            self._claims.take_back(life.claim, instances)

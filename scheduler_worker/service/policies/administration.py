@@ -244,9 +244,8 @@ class PolicyAdministration:
             raise Invalid("unit", f"{unit.name} comes with the worker and cannot be removed")
         self._check_unused([unit])
         before = msgspec.json.encode({"name": unit.name, "kind": unit.kind}).decode()
-        self._store.remove_unit(
-            unit_id, self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
-        )
+        entry = self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
+        self._store.remove_unit(unit_id, entry)
         self._settle_units_now()
 
     def settle_units(self) -> bool:

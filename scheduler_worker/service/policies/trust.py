@@ -61,10 +61,7 @@ class Trust(Periodic, TrustSource):
         return self._levels if age_s < self._lasts_s else _NO_LEVELS
 
     def poll(self) -> float:
-        """Read the levels of all nodes; on a failure, log it and keep the old ones.
-
-        Returns the seconds until the next time.
-        """
+        """Read the levels of all nodes; on a failure, log it and keep the old ones."""
         polled_s = self._clock.monotonic_s()
         try:
             nodes = self._nodes(polled_s)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import Conflict
@@ -314,9 +314,7 @@ class Moves:
             key = records.HOST + uuid
             puts = [
                 records.gone(key),
-                records.put_departure(
-                    msgspec.structs.replace(departure, host=replica.table.records[row])
-                ),
+                records.put_departure(structs.replace(departure, host=replica.table.records[row])),
             ]
             return Transaction(puts, replica.guards([key, records.DEPARTURE + move.host_uuid]))
         host = new_hosts[uuid].host if uuid in new_hosts else None
@@ -356,7 +354,7 @@ class Moves:
         # A node created anew is there already: it counts what comes along under the former uuid.
         anew = replica.table.find(record.host, record.nodename) if record is not None else []
         if record is not None and not anew:
-            puts.append(records.put_host(msgspec.structs.replace(record, cluster=move.to)))
+            puts.append(records.put_host(structs.replace(record, cluster=move.to)))
             # Whoever brings the node under another uuid meanwhile writes the same key.
             puts.append(records.put_key(f"{records.NODE}{record.host}/{record.nodename}", until_s))
         puts += self._reserved(replica, brought, now_s)
@@ -400,7 +398,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     reserved = reservations.on_host(replica, uuid)
     answers = [answer for answer in replica.answers.values() if answer.host_uuid == uuid]
     instances = replica.table.reported_instances(host)
-    packed = msgspec.structs.replace(
+    packed = structs.replace(
         departure,
         is_packed=True,
         reservations=tuple(reserved),
@@ -423,7 +421,7 @@ def _plan_mark(
     departure = replica.departures.get(move.host_uuid)
     if departure is None or departure.has_arrived or not _has_arrived(departure, move, view):
         return None
-    marked = msgspec.structs.replace(departure, has_arrived=True)
+    marked = structs.replace(departure, has_arrived=True)
     return replica.replacing(records.put_departure(marked))
 
 
