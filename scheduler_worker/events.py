@@ -79,6 +79,9 @@ def _per_cluster(
 
 
 _NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", remedies.NOVA_DATABASES)
+_PROVIDERS_UNREAD = Trouble(
+    "questions to Placement about providers failed", "SchedulerProvidersUnread", remedies.PLACEMENT
+)
 _UNIT_FAILED = Trouble(
     "calls of external units failed",
     "SchedulerExternalUnitFails",
@@ -373,13 +376,7 @@ PROVIDER_FAILURES: Final = Count(
     "providers_failures_total",
     "such questions without an answer that can be used",
     ("what",),
-    troubles={
-        "": Trouble(
-            "questions to Placement about providers failed",
-            "SchedulerProvidersUnread",
-            remedies.PLACEMENT,
-        )
-    },
+    troubles={"": _PROVIDERS_UNREAD},
 )
 
 # Records and traces
