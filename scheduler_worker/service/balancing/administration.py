@@ -70,9 +70,7 @@ class BalancingAdministration:
         with replica.reading(self._fleet.store):
             return self.mode_in(replica)
 
-    def switch(
-        self, cluster: str, mode: Mode | None, *, expected: ClusterMode | None = None
-    ) -> None:
+    def switch(self, cluster: str, mode: Mode | None, expected: ClusterMode | None = None) -> None:
         """Set the mode of a cluster's balance; None withdraws it: the workers' own applies.
 
         ``on`` holds for the policy in force, in whatever version. Once this returns, nothing more

@@ -206,9 +206,7 @@ class Inventory(HostReports):
 
     # Aggregates
 
-    def update_aggregates(
-        self, aggregates: Sequence[Aggregate], *, once: str | None = None
-    ) -> None:
+    def update_aggregates(self, aggregates: Sequence[Aggregate], once: str | None = None) -> None:
         """Add or replace aggregates by id, except aggregates older than what is known."""
         shared = self._fleet.globals
         for _ in range(ROUNDS):

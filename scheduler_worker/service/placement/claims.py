@@ -49,6 +49,7 @@ class PlacementClaims:
         self._settings = ports.settings
         self._slots = SlotYielding(ports.settings.batch * ports.settings.workers)
         self._batcher = ClaimBatcher(ports.allocations, deps.clock, deps.observer, ports.settings)
+        self.stop_waiting = self._batcher.stop_waiting
 
     def check(self, request: Request) -> None:
         """Raises RequestError: hosts are to be claimed, and nobody would be their owner."""
@@ -114,10 +115,6 @@ class PlacementClaims:
             for consumer, wanted in zip(job.consumers, job.wanted, strict=True):
                 if consumer.uuid in instances:
                     self._batcher.roll_back(consumer, wanted)
-
-    def stop_waiting(self) -> None:
-        """Fail requests for which Placement is away, now and from now on."""
-        self._batcher.stop_waiting()
 
     def close(self, timeout_s: float) -> int:
         """Stop; returns how many claims could not be taken back."""
