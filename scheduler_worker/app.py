@@ -40,8 +40,7 @@ from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.dry_run import CopiedRequests
-from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
+from scheduler_worker.rpc.nova import CopiedRequests, NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.worker import WorkerEndpoint
@@ -69,13 +68,7 @@ class Worker:
     """One worker: the bus, the state and the use cases between them."""
 
     def __init__(
-        self,
-        conf: Configuration,
-        settings: Settings,
-        *,
-        state: WatchedState,
-        bus: Bus,
-        clock: Clock,
+        self, conf: Configuration, settings: Settings, state: WatchedState, bus: Bus, clock: Clock
     ) -> None:
         self._conf = conf
         self._built_s = time.monotonic()
@@ -524,7 +517,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
                 "[state] url is memory://: another worker on this bus would reserve the same "
                 "hosts again, and a restart loses everything; use redis:// in production"
             )
-        return Worker(conf, settings, state=state, bus=bus, clock=clock)
+        return Worker(conf, settings, state, bus, clock)
     except BaseException:
         bus.close()
         state.close()

@@ -260,16 +260,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
         Returns whether it was under way; an answer may be repeated.
         """
-        return bool(
-            self._call_ours(
-                "report_migration",
-                cluster=cluster,
-                migration=migration,
-                state=state,
-                destination=destination,
-                reason=reason,
-            )
-        )
+        asked = {"cluster": cluster, "migration": migration, "state": state}
+        known = {"destination": destination, "reason": reason}
+        return bool(self._call_ours("report_migration", **asked, **known))
 
     def report_power(
         self, cluster: str, action: str, state: str, *, reason: str | None = None

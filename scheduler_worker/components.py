@@ -84,10 +84,7 @@ class Periodic:
         first_s: float = 0.0,
         finishes: bool = False,
     ) -> None:
-        """The thread's first call comes after ``first_s``.
-
-        ``finishes``: the stop has the thread call ``run_due`` once more.
-        """
+        """The first call comes after ``first_s``; ``finishes``: one more when it stops."""
         self._run_due = run_due
         self._interval_s = interval_s
         self._first_s = first_s

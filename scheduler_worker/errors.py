@@ -29,9 +29,7 @@ class RequestError(SchedulerWorkerError):
 
 
 class TextInvalid(RequestError):
-    """Raised when a text in a language of the worker is invalid; ``issues`` are all of its
-    issues.
-    """
+    """Raised when a text in a language of the worker is invalid; ``issues`` are all of them."""
 
     def __init__(self, field: str, issues: Sequence[Issue]) -> None:
         super().__init__(field, "; ".join(issue.headline for issue in issues))

@@ -75,11 +75,13 @@ def _per_cluster(
     name: str, text: str, alert: str | None = None, fix: str = "", *, what: str = ""
 ) -> Count:
     """A counter for each cluster; ``what`` is how reports call it, if it is trouble."""
-    troubles = {"": Trouble(what, alert, fix)} if what else {}
-    return Count(name, text, _CLUSTER, troubles)
+    return Count(name, text, _CLUSTER, {"": Trouble(what, alert, fix)} if what else {})
 
 
 _NOVA_READ = Trouble("rounds of the feed failed", "SchedulerFeedLags", remedies.NOVA_DATABASES)
+_PROVIDERS_UNREAD = Trouble(
+    "questions to Placement about providers failed", "SchedulerProvidersUnread", remedies.PLACEMENT
+)
 _UNIT_FAILED = Trouble(
     "calls of external units failed",
     "SchedulerExternalUnitFails",
@@ -374,13 +376,7 @@ PROVIDER_FAILURES: Final = Count(
     "providers_failures_total",
     "such questions without an answer that can be used",
     ("what",),
-    troubles={
-        "": Trouble(
-            "questions to Placement about providers failed",
-            "SchedulerProvidersUnread",
-            remedies.PLACEMENT,
-        )
-    },
+    troubles={"": _PROVIDERS_UNREAD},
 )
 
 # Records and traces

@@ -28,7 +28,6 @@ from scheduler_worker.extras import needing_extra
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.services import OneWorker, UseCases
-from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.policy_store import PolicyStore, StoredPolicy
 from scheduler_worker.ports import GLOBAL, Clock, ClusterLock, MigrationTarget, Publisher, State
 from scheduler_worker.scheduling.external.units import Plugins
@@ -118,10 +117,7 @@ def build_decisions(
     clock: Clock,
     observer: Observer,
 ) -> Decisions | None:
-    """The records of decisions, connected to nothing yet; None: none are kept.
-
-    A worker in a dry run makes none.
-    """
+    """The records of decisions, connected to nothing yet; None: none are kept, as in a dry run."""
     if settings.decisions is None:
         return None
     log = _open_decision_log(settings.state, settings.decisions.bounds, clock)
@@ -199,9 +195,7 @@ def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     """The trust levels for TrustedFilter, if an attestation service is configured; not started."""
     if (service := settings.attestation) is None:
         return None
-    return Trust(
-        HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
-    )
+    return Trust(HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s)
 
 
 def build_sandboxes(settings: Settings, observer: Observer | None = None) -> Sandboxes | None:
@@ -281,10 +275,7 @@ def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
 
 
 def check_policy_store(settings: PolicyStoreSettings) -> str | None:
-    """Check what :func:`open_policy_store` needs, and make nothing; what that would make.
-
-    Raises as it does.
-    """
+    """What :func:`open_policy_store` would make, checked without making it. Raises as it does."""
     from scheduler_worker.backends.sql.database import file_to_make
 
     if (path := file_to_make(settings)) is not None:
@@ -440,11 +431,11 @@ def open_tracing(settings: Settings) -> Callable[[Callable[[str, int], None]], T
 
 
 def open_placement(
-    conf: Configuration, settings: Settings, reader: ProviderReader | None = None
+    conf: Configuration, settings: Settings, providers: ProviderFeed | None = None
 ) -> PlacementPorts | None:
     """What claims need of Placement; None: nothing is claimed. Connects to nothing.
 
-    ``reader`` is told where Placement contradicts what is known.
+    ``providers`` hears where Placement contradicts what is known.
 
     Raises ConfigError where ``[placement]`` does not suffice.
     """
@@ -453,9 +444,10 @@ def open_placement(
     session = open_placement_session(conf, connections=settings.claims.workers)
     from scheduler_worker.backends.placement.claiming import PlacementAllocations
 
-    return PlacementPorts(
-        PlacementAllocations(session), reader or NoReader(), settings=settings.claims
-    )
+    allocations = PlacementAllocations(session)
+    if providers is None:
+        return PlacementPorts(allocations, settings=settings.claims)
+    return PlacementPorts(allocations, providers.read_again, settings.claims)
 
 
 def open_asking(
@@ -543,9 +535,7 @@ def build_feed(
         sessions = [open_placement_session(conf, connections=connections) for _ in range(2)]
         from scheduler_worker.backends.placement.reading import PlacementReader  # in that extra
 
-        reader, verifying = (
-            PlacementReader(session, concurrency=connections) for session in sessions
-        )
+        reader, verifying = (PlacementReader(each, concurrency=connections) for each in sessions)
         providers = ProviderFeed(
             reader,
             fleet,
@@ -577,11 +567,5 @@ def build_feed(
     )
     look = providers.look if providers else None
     refresher = Looker(feeder, look, fleet.store, clock, observer)
-    barrier = RefreshBarrier(
-        feeder,
-        fleet.store,
-        clock,
-        ready_timeout_s=nova.feed.ready_timeout_s,
-        look_timeout_s=nova.feed.look_timeout_s,
-    )
+    barrier = RefreshBarrier(feeder, fleet.store, clock, nova.feed)
     return FeedParts(feeder, providers, refresher, barrier, VerifyingPorts(services, providers))

@@ -67,10 +67,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Observer:
-    """Receives events, for metrics and logs; this base class ignores them.
-
-    Methods are called from any thread and must not block.
-    """
+    """Receives events from any thread, and must not block; this base class ignores them."""
 
     def count(self, event: Count, *labels: str, by: float = 1) -> None:
         """An event happened, or ``by`` of them."""

@@ -111,13 +111,6 @@ class Sharing(Protocol):
         """As they are now. Raises PlacementUnavailable, PlacementRefused."""
 
 
-class ProviderReader(Protocol):
-    """Knows what providers have, and reads it again where it turns out to be wrong."""
-
-    def read_again(self, providers: Collection[str]) -> None:
-        """Placement contradicts what is known of these providers. Does not block."""
-
-
 class ProviderTrees(Protocol):
     """Knows the trees of hosts as they are now."""
 
@@ -134,10 +127,3 @@ class ProviderTrees(Protocol):
             BackendError: PlacementUnavailable, PlacementRefused.
             Conflict, RequestError, StateUnavailable: what was read is not stored.
         """
-
-
-class NoReader:
-    """For deployments in which nobody reads providers: hosts report for themselves."""
-
-    def read_again(self, providers: Collection[str]) -> None:
-        pass

@@ -168,12 +168,7 @@ class PolicyStore(Protocol):
         """Store user units, in place of those with the same ids."""
 
     def remove_unit(self, unit_id: str, audit: AuditEntry) -> None:
-        """Remove a user unit.
-
-        Raises:
-            InUse: policies use it; names them.
-            NotFound: it is not stored.
-        """
+        """Remove a user unit. Raises InUse, which names its policies; NotFound."""
 
     def record(self, entry: AuditEntry) -> None:
         """Add an entry that belongs to no change: an attempt that was refused."""

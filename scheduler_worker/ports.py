@@ -16,10 +16,8 @@ import msgspec
 
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.feed import HostReading, Listing, Outline, RecentChanges, ServiceStates
-from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
 from scheduler_worker.model.policies import TuningProblem, TuningText
-from scheduler_worker.model.providers import ResourceProvider
 
 GLOBAL = "@global"
 """The scope of records that belong to no cluster: aggregates and the names of the clusters."""
@@ -190,10 +188,7 @@ class Store(Protocol):
         """Raise StateUnavailable when the store cannot be reached."""
 
     def check(self) -> list[str]:
-        """Sentences for the operator about settings that endanger what is stored.
-
-        Raises StateUnavailable.
-        """
+        """Sentences about settings that endanger what is stored. Raises StateUnavailable."""
 
     def close(self) -> None:
         """Close the connections and wake all waiting calls."""
@@ -288,20 +283,6 @@ class HostSource(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
-
-
-class ProviderSource(Protocol):
-    """Who knows the inventories of hosts."""
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether it is known which hosts have providers."""
-
-    def lacks(self, host: HostRecord) -> bool:
-        """Whether the host has providers, and its record does not have them yet."""
-
-    def providers(self, host_uuid: str) -> Sequence[ResourceProvider] | None:
-        """A host's tree of providers, as it is known now; None: it is not. Does not block."""
 
 
 class Attestation(Protocol):

@@ -121,10 +121,7 @@ class Connection(NamedTuple):
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
-    """Connect to each broker, to the shared state, and to Nova and Placement where they are used.
-
-    Consumes nothing.
-    """
+    """Connect to each broker, the state, and Nova and Placement where used. Consumes nothing."""
     with Bus(conf, exchange=settings.rpc.exchange) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)
@@ -160,7 +157,6 @@ def _refusals_of_bus(bus: Bus, settings: Settings) -> Iterator[tuple[str, str | 
 
 
 def _check_feed(conf: Configuration, nova: NovaFeed | None) -> None:
-    """Raise ConfigError where Nova cannot be read with what is configured."""
     if nova is not None:
         factories.open_nova_databases(nova.databases).close()
         if nova.providers is not None:
@@ -168,7 +164,6 @@ def _check_feed(conf: Configuration, nova: NovaFeed | None) -> None:
 
 
 def _check_bus(conf: Configuration, settings: Settings) -> None:
-    """Raise ConfigError where the options of the bus contradict each other."""
     rpc = settings.rpc
     with Bus(conf, exchange=rpc.exchange) as bus:
         if settings.dry_run is not None:

@@ -304,9 +304,8 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
     if known.get("stats"):
         stats = known["stats"].items()
         known["stats"] = {key: "" if value is None else str(value) for key, value in stats}
-    return msgspec.convert(
-        {name: value for name, value in known.items() if value is not None}, HostRecord
-    )
+    present = {name: value for name, value in known.items() if value is not None}
+    return msgspec.convert(present, HostRecord)
 
 
 LONGEST_READING_S = 120.0

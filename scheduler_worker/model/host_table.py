@@ -294,10 +294,8 @@ class HostTable(Hosts):
     ) -> None:
         """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
         before, self.aggregates = self.aggregates, by_host
-        known = {id(each): each for some in (*by_host.values(), empty) for each in some}
-        self.metadata_items = frozenset(
-            item for each in known.values() for item in each.metadata.items()
-        )
+        known = {id(each): each.metadata for some in (*by_host.values(), empty) for each in some}
+        self.metadata_items = frozenset(item for each in known.values() for item in each.items())
         self.metadata_keys = frozenset(key for key, _ in self.metadata_items)
         self._begin_generation()
         for host in before.keys() | by_host.keys():
@@ -471,9 +469,7 @@ class HostTable(Hosts):
         row = self._row_of.get(host_uuid) if self._former_uuids else None
         if row is not None:
             former = self._former(_node(self.records[row]))
-            reservations += [
-                reservation for reservation in former if self.row_of_reservation(reservation) == row
-            ]
+            reservations += [each for each in former if self.row_of_reservation(each) == row]
         return reservations
 
     def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:
@@ -621,7 +617,6 @@ def _node(of: HostRecord | ClaimOrReservation) -> _Node:
 
 
 def _keys(reservation: ClaimOrReservation) -> list[tuple[str, str]]:
-    """Under what a reservation is filed."""
     keys = [("host", reservation.host_uuid), ("instance", reservation.instance_uuid)]
     if taken := reservation.resources.providers:
         keys += {("provider", use.provider) for use in taken} - {("provider", keys[0][1])}

@@ -69,9 +69,8 @@ class Provided(NamedTuple):
 
 def use_of_root(host_uuid: str, amounts: Mapping[str, int]) -> ProviderUse:
     """What an instance takes of the host's own inventories."""
-    return ProviderUse(
-        provider=host_uuid, resources={name: amount for name, amount in amounts.items() if amount}
-    )
+    resources = {name: amount for name, amount in amounts.items() if amount}
+    return ProviderUse(provider=host_uuid, resources=resources)
 
 
 def uses_on(record: HostRecord, taken: Resources) -> tuple[ProviderUse, ...]:
@@ -95,9 +94,7 @@ def provided(record: HostRecord, instance_uuid: str, taken: Resources, since_s: 
     """
     uses = uses_on(record, taken)
     included = [
-        provider.uuid
-        for provider in record.resource_providers
-        if provider.includes(instance_uuid, since_s)
+        each.uuid for each in record.resource_providers if each.includes(instance_uuid, since_s)
     ]
     if included:
         uses = tuple(use for use in uses if use.provider not in included)

@@ -72,8 +72,7 @@ class AskedAction(msgspec.Struct, frozen=True, kw_only=True):
 
     def begun(self, now_s: float, limits: MigrationLimits) -> Self:
         """As it is once it has begun."""
-        overdue_at_s = now_s + limits.end_within_s
-        return structs.replace(self, begun_at_s=now_s, overdue_at_s=overdue_at_s)
+        return structs.replace(self, begun_at_s=now_s, overdue_at_s=now_s + limits.end_within_s)
 
 
 class AskedMigration(AskedAction, frozen=True, kw_only=True):
@@ -143,7 +142,6 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
     def _set_back(
         self, subject: str, why: str, now_s: float, limits: MigrationLimits
     ) -> dict[str, Setback]:
-        """The setbacks with one more failure."""
         before = self.setbacks.get(subject)
         failures = 1 + (before.failures if before else 0)
         setback = Setback(failures, now_s + limits.wait_s(failures), why)
@@ -152,11 +150,7 @@ class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_def
     def _recent(self, now_s: float, limits: MigrationLimits) -> dict[str, Setback]:
         """The setbacks without failures that nothing came after."""
         since_s = now_s - limits.longest_wait_s
-        return {
-            key: setback
-            for key, setback in self.setbacks.items()
-            if setback.waits_until_s > since_s
-        }
+        return {key: each for key, each in self.setbacks.items() if each.waits_until_s > since_s}
 
 
 class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_defaults=True):
@@ -187,17 +181,11 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
         return self.why_wait(proposed.vm, now_s)
 
     def ask(
-        self,
-        proposed: Migration,
-        *,
-        action_id: str,
-        policy: str,
-        now_s: float,
-        limits: MigrationLimits,
+        self, proposed: Migration, *, id: str, policy: str, now_s: float, limits: MigrationLimits
     ) -> MigrationLedger:
         """With a migration that is being asked for, which :meth:`why_not` must permit."""
         asked = AskedMigration(
-            id=action_id,
+            id=id,
             vm=proposed.vm,
             source=proposed.source,
             candidates=proposed.candidates,
@@ -235,23 +223,16 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
         """The migrations of which nothing was heard in time."""
         return (asked for asked in self.under_way.values() if asked.overdue_at_s <= now_s)
 
-    def trimmed(
-        self, memory: BalanceMemory, now_s: float, limits: MigrationLimits
-    ) -> MigrationLedger:
+    def trimmed(self, memory: BalanceMemory, now_s: float, limits: MigrationLimits) -> Self:
         """Without moves that the balance has forgotten, and failures that nothing came after."""
-        moves = {
-            vm: move
-            for vm, move in self.moves.items()
-            if vm in memory.moves or vm in self.under_way
-        }
+        kept = memory.moves.keys() | self.under_way.keys()
+        moves = {vm: move for vm, move in self.moves.items() if vm in kept}
         return structs.replace(self, moves=moves, setbacks=self._recent(now_s, limits))
 
-    def _with(self, asked: AskedMigration) -> MigrationLedger:
+    def _with(self, asked: AskedMigration) -> Self:
         return structs.replace(self, under_way={**self.under_way, asked.vm: asked})
 
-    def _moved(
-        self, asked: AskedMigration, destination: str | None, now_s: float
-    ) -> MigrationLedger:
+    def _moved(self, asked: AskedMigration, destination: str | None, now_s: float) -> Self:
         move = BegunMigration(asked.source, destination or "", now_s)
         return structs.replace(self, moves={**self.moves, asked.vm: move})
 
@@ -285,18 +266,12 @@ class PowerLedger(Ledger[AskedPower], frozen=True, kw_only=True, omit_defaults=T
         return {host for host, setback in self.setbacks.items() if setback.waits_until_s > now_s}
 
     def ask(
-        self,
-        proposed: PowerAction,
-        *,
-        action_id: str,
-        policy: str,
-        now_s: float,
-        limits: MigrationLimits,
+        self, proposed: PowerAction, *, id: str, policy: str, now_s: float, limits: MigrationLimits
     ) -> PowerLedger:
         """With an action that is being asked for, which :meth:`why_not` must permit."""
         return PowerLedger(
             under_way=AskedPower(
-                id=action_id,
+                id=id,
                 host=proposed.host,
                 to=proposed.to,
                 reason=proposed.reason,

@@ -211,10 +211,7 @@ class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
         return b"".join([cell.figures() for cell in self.cells])
 
     def taken(self, uses: Iterable[NUMAUse], times: int = 1) -> NUMATopology:
-        """The topology after the uses were taken; ``times`` is -1 to give them back.
-
-        A use of a cell that is not there is ignored.
-        """
+        """The topology after uses of its cells were taken; ``times`` is -1 to give them back."""
         cells = self.cells
         for use in uses:
             cells = tuple(cell.taken(use, times) if cell.id == use.id else cell for cell in cells)
@@ -299,10 +296,7 @@ def count_devices(pools: Iterable[PCIPool]) -> int:
 
 
 def devices_taken(pools: PCIPools, taken: Iterable[PCIPool], times: int = 1) -> PCIPools:
-    """The pools after devices were taken; ``times`` is -1 to give them back.
-
-    A pool that is not there is ignored.
-    """
+    """The pools after devices of theirs were taken; ``times`` is -1 to give them back."""
     for devices in taken:
         pools = tuple(
             pool.with_count(pool.count - times * devices.count) if pool.is_of(devices) else pool

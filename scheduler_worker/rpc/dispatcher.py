@@ -74,11 +74,9 @@ class Dispatcher:
             (endpoint, {name: _Method(handler) for name, handler in endpoint.methods.items()})
             for endpoint in endpoints
         ]
-        self._non_blocking = frozenset(
-            (endpoint.namespace, name)
-            for endpoint, _ in self._interfaces
-            for name in endpoint.non_blocking
-        )
+        self._non_blocking = {
+            (each.namespace, name) for each, _ in self._interfaces for name in each.non_blocking
+        }
         self._observer = observer or Observer()
 
     def is_non_blocking(self, message: Message) -> bool:

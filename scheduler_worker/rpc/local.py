@@ -221,11 +221,7 @@ class LocalConnection(BusConnection):
             case Publish(queue, body):
                 self.answer(queue, body)
             case Ack(tag, multiple):
-                tags = (
-                    [settled for settled in self._unacknowledged if settled <= tag]
-                    if multiple
-                    else [tag]
-                )
+                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
                 for settled in tags:
                     self._bus.make_room(self._unacknowledged.pop(settled).consumer, 1)
             case Requeue(tag):

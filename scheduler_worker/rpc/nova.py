@@ -10,16 +10,22 @@ Decodes arguments, calls the use cases, encodes answers. History of the interfac
 * 4.5 adds ``return_objects`` and ``return_alternates``
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from scheduler_worker import codec
+from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.contract import Context, Endpoint, prepare_request
+from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, context_of
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.simulation.dry_run import DryRun
+
+LOG = logging.getLogger(__name__)
 
 VERSION = "4.5"
 BASEAPI_VERSION = "1.1"
@@ -82,9 +88,8 @@ class NovaEndpoint:
 
     def update_aggregates(self, context: Context, aggregates: Any) -> None:
         """Replace one aggregate or several."""
-        self._inventory.update_aggregates(
-            codec.decode_aggregates(aggregates), once=context.message_id
-        )
+        decoded = codec.decode_aggregates(aggregates)
+        self._inventory.update_aggregates(decoded, once=context.message_id)
 
     def delete_aggregate(self, context: Context, aggregate: Any) -> None:
         """Forget an aggregate."""
@@ -132,6 +137,34 @@ def decode_request(
         spec = codec.decode_request_spec(spec_obj)
     uuids = codec.decode_instance_uuids(instance_uuids)
     return prepare_request(context, spec, uuids, num_alternates=num_alternates)
+
+
+class CopiedRequests(Dispatcher):
+    """Gives copies of Nova's requests for hosts to the dry run; other messages do not matter.
+
+    What cannot be decoded is logged, and nobody is answered.
+    """
+
+    def __init__(self, dry_run: DryRun) -> None:
+        super().__init__(())
+        self._dry_run = dry_run
+
+    async def serve(self, message: Message, **_: Any) -> Result:
+        """Decide a copy; never raises."""
+        if message.method == "select_destinations" and message.namespace is None:
+            context = context_of(message)
+            arguments = message.args if isinstance(message.args, dict) else {}
+            names = ("request_spec", "filter_properties", "spec_obj", "instance_uuids")
+            try:
+                self._dry_run.take(decode_request(context, *map(arguments.get, names)))
+            except SchedulerWorkerError as error:
+                LOG.warning(
+                    "Dry run: request %s is not decided here: %s", context.request_id, error
+                )
+                self._dry_run.leave_out()
+            except Exception:
+                LOG.exception("Dry run: request %s is left out", context.request_id)
+        return Result()
 
 
 def _hint(feeder: Feeder, is_about_aggregates: bool, _context: Context, **_arguments: Any) -> None:

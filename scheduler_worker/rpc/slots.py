@@ -103,9 +103,8 @@ class Slots:
 
     def stuck(self) -> str | None:
         """Says that work does not end, if so; takes no lock."""
-        with contextlib.suppress(
-            StopIteration, RuntimeError
-        ):  # another thread may change it meanwhile
+        # Another thread may change it meanwhile.
+        with contextlib.suppress(StopIteration, RuntimeError):
             age_s = time.monotonic() - next(iter(self._unfinished)).begun_s
             if age_s > self._stuck_after_s:
                 return f"has worked on a request for {age_s:.0f} s"
@@ -164,7 +163,6 @@ class Slots:
             del self._unfinished[task]
 
     def _next(self) -> Task | None:
-        """The next task, or None after a shutdown."""
         with self._changed:
             while True:
                 if self._queue:

@@ -198,10 +198,7 @@ class Bus(AbstractContextManager["Bus"]):
             yield from refusals(self._amqp_settings(), QueueNames(self._exchange, topic, server))
 
     def queue_use(self, topic: str) -> QueueUse | None:
-        """The queue of a topic; None where the bus is not RabbitMQ.
-
-        Raises BusUnavailable, ConfigError.
-        """
+        """The queue of a topic; None without RabbitMQ. Raises BusUnavailable, ConfigError."""
         if self.is_embedded:
             return None
         return queue_use(self._amqp_settings(), QueueNames(self._exchange, topic, "doctor"))

@@ -54,9 +54,8 @@ def to_wire(error: Exception, request_id: str | None = None) -> WireError:
     if (of_nova := _of_nova(error, message)) is not None:
         return of_nova
     if isinstance(error, RequestError):
-        return WireError(
-            OUR_MODULE, "RequestError", message, [error.field, without_user(error.problem)]
-        )
+        problem = without_user(error.problem)
+        return WireError(OUR_MODULE, "RequestError", message, [error.field, problem])
     if isinstance(error, errors.StateUnavailable):
         message = _NO_STATE
     for known in (*_BY_MESSAGE, errors.ClusterPolicyError):

@@ -5,6 +5,7 @@ What operators ask for is in ``rpc/bind.py``.
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -55,19 +56,16 @@ class WorkerEndpoint:
 
     def endpoint(self) -> Endpoint:
         """The methods of namespace ``scheduler_worker``."""
-        return Endpoint(
-            NAMESPACE,
-            VERSION,
-            {
-                "update_hosts": self.update_hosts,
-                "remove_hosts": self.remove_hosts,
-                "request_destinations": self.request_destinations,
-                "confirm": self.confirm,
-                "release": self.release,
-                "report_migration": self.report_migration,
-                "report_power": self.report_power,
-            },
-        )
+        methods: list[Callable[..., Any]] = [
+            self.update_hosts,
+            self.remove_hosts,
+            self.request_destinations,
+            self.confirm,
+            self.release,
+            self.report_migration,
+            self.report_power,
+        ]
+        return Endpoint(NAMESPACE, VERSION, {method.__name__: method for method in methods})
 
     def update_hosts(self, context: Context, hosts: Any) -> dict[str, int]:
         """Store host reports; returns the version of each changed cluster."""

@@ -96,7 +96,7 @@ class Scene:
         return World(
             clock=self.clock,
             state=world.state,
-            placement=PlacementPorts(self.allocations, feed),
+            placement=PlacementPorts(self.allocations, feed.read_again),
             asking=CandidatesPorts(self.source, feed.sharing, self.allocations),
             wait_timeout_s=0.0,
         )

@@ -290,7 +290,7 @@ def test_waits_that_a_stop_does_not_end(broken, found_out):
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
     late = "attempt.caller_deadline_s <= ready_s"
     rebuilt(ClusterQueue, "_decide_all", f"queued.deadline_s <= now_s or {late}", "False")
-    rebuilt(ClusterQueue, "_split_late", f"request.queued.{late}", "False")
+    rebuilt(ClusterQueue, "_split_late", f"each.queued.{late}", "False")
     assert found_out("after its caller had gone", decides_slowly, seed=17)
 
 

@@ -168,8 +168,8 @@ def barrier(
     world: World, fed: Feeder, *, ready_timeout_s: float = 0.0, look_timeout_s: float = 0.0
 ) -> RefreshBarrier:
     """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""
-    timeouts = {"ready_timeout_s": ready_timeout_s, "look_timeout_s": look_timeout_s}
-    return RefreshBarrier(fed, world.state, world.clock, **timeouts)
+    settings = FeedSettings(ready_timeout_s=ready_timeout_s, look_timeout_s=look_timeout_s)
+    return RefreshBarrier(fed, world.state, world.clock, settings)
 
 
 def feeder(

@@ -56,7 +56,7 @@ class PlacementModel:
             found = self.consumers.get(uuid)
             return None if found is None else msgspec.structs.replace(found, mappings={})
 
-    # The port ProviderReader
+    # What hears of contradictions
 
     def read_again(self, providers: Collection[str]) -> None:
         self.read_again_of.append(set(providers))
@@ -117,7 +117,7 @@ PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
 def scene(*names: str, **limits: Any) -> tuple[World, PlacementModel]:
     """Hosts of these names, which Placement knows too; ``a`` weighs most, and so on."""
     placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
-    world = World(placement=PlacementPorts(placement, placement), **limits)
+    world = World(placement=PlacementPorts(placement, placement.read_again), **limits)
     sizes = range(8192, 0, -512)
     hosts = [
         host(name, memory_mb=size, cell_uuid="cell")

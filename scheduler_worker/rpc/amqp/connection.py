@@ -130,7 +130,6 @@ class BrokerConnection(BusConnection):
         return int(self._amqp.transport.sock.fileno())
 
     def _blocked(self, is_blocked: bool) -> None:
-        """By ``connection.blocked``."""
         self.is_blocked = is_blocked
 
     def _open_publisher(self) -> None:
@@ -274,11 +273,7 @@ class BrokerConnection(BusConnection):
             case Publish(queue, body):
                 self.answer(queue, body)
             case Ack(tag, multiple):
-                tags = (
-                    [settled for settled in self._unacknowledged if settled <= tag]
-                    if multiple
-                    else [tag]
-                )
+                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
                 for settled in tags:
                     self._unacknowledged.pop(settled, None)
                 self._write(frames.ack(self._channel.channel_id, tag, multiple=multiple))

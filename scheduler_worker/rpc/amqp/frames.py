@@ -64,9 +64,8 @@ def publish(channel: int, queue: str, properties: bytes, body: bytes, frame_max:
         _frame(HEADER, channel, header),
     ]
     step = frame_max - OVERHEAD
-    frames += [
-        _frame(BODY, channel, body[start : start + step]) for start in range(0, len(body), step)
-    ]
+    starts = range(0, len(body), step)
+    frames += [_frame(BODY, channel, body[start : start + step]) for start in starts]
     return b"".join(frames)
 
 

@@ -51,10 +51,9 @@ class QueueDeclarations:
         a queue exists and is of another kind.
         """
         settings, names = self._settings, self._names
-        self._declare_exchange(names.exchange, "topic", settings.durable, settings.auto_delete)
-        self._declare_queue(
-            names.queue, settings.durable, settings.auto_delete, settings.queue_arguments
-        )
+        durable, auto_delete = settings.durable, settings.auto_delete
+        self._declare_exchange(names.exchange, "topic", durable, auto_delete)
+        self._declare_queue(names.queue, durable, auto_delete, settings.queue_arguments)
         self._declare_own_queue()
         self._bind(names.queue, names.exchange, names.queue)
         self._bind(names.own_queue, names.exchange, names.own_queue)

@@ -70,9 +70,8 @@ class Admission:
     @property
     def queue_delay_s(self) -> float:
         """How long messages wait in the shared queue now; 0 where none wait, or unknown."""
-        with contextlib.suppress(
-            RuntimeError, IndexError
-        ):  # the loop's thread changes it meanwhile
+        # The loop's thread changes it meanwhile.
+        with contextlib.suppress(RuntimeError, IndexError):
             return self._delay.waited_s(time.monotonic())
         return 0.0
 
@@ -85,8 +84,7 @@ class Admission:
             return request
         self._last_call_s = time.monotonic()
         margin_s = min(_MARGIN * request.remaining_s, _LARGEST_MARGIN_S)
-        waited_s = self._delay.waited_s(self._last_call_s)
-        left_s = request.remaining_s - margin_s - waited_s
+        left_s = request.remaining_s - margin_s - self._delay.waited_s(self._last_call_s)
         return msgspec.structs.replace(request, remaining_s=left_s)
 
     def admits(self, request: WireRequest) -> bool:

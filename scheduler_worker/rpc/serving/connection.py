@@ -83,9 +83,7 @@ class BusConnection:
         """Take one message more from the shared queue, for a handler that yielded its slot."""
 
     def close_extra_consumer(self, number: int) -> None:
-        """Undo :meth:`open_extra_consumer`; a message that it has delivered is still handled
-        here.
-        """
+        """Undo :meth:`open_extra_consumer`; a message that it delivered is still handled here."""
 
     def stop_consuming(self) -> None:
         """Consume no more."""

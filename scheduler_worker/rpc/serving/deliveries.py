@@ -164,8 +164,7 @@ class DeliveryTracker:
             return True
         deliveries = delivery.deliveries + (not delivery.is_counted)
         if deliveries > self._max_deliveries:
-            why = f"it was delivered {deliveries} times before and never finished"
-            self.refuse(tag, why)
+            self.refuse(tag, f"it was delivered {deliveries} times before and never finished")
         elif not delivery.is_counted:
             self._due.append(Republish(tag, deliveries))
         else:
@@ -195,7 +194,11 @@ class DeliveryTracker:
     def finish(self, work: Work, answer: bytes | None) -> None:
         """The work is done: answer the caller of a call, and acknowledge."""
         self.forget(work)
-        self._remember(work.id, answer)
+        self._answers[work.id] = answer
+        self._answer_bytes += len(answer or b"")
+        while len(self._answers) > MAX_ANSWERS or self._answer_bytes > MAX_ANSWER_BYTES:
+            _, oldest = self._answers.popitem(last=False)
+            self._answer_bytes -= len(oldest or b"")
         self._publish(work.request, answer)
         self._settle(*work.tags)
 
@@ -273,10 +276,3 @@ class DeliveryTracker:
             del self._in_flight[work.id]
             self.bytes_in_flight -= work.delivery.size
             self._due = [command for command in self._due if command != (work,)]
-
-    def _remember(self, request_id: str, answer: bytes | None) -> None:
-        self._answers[request_id] = answer
-        self._answer_bytes += len(answer or b"")
-        while len(self._answers) > MAX_ANSWERS or self._answer_bytes > MAX_ANSWER_BYTES:
-            _, oldest = self._answers.popitem(last=False)
-            self._answer_bytes -= len(oldest or b"")

@@ -99,10 +99,7 @@ def read(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest | M
 
 
 def decode(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest:
-    """Decode a message's body; ``expiration`` is its property, milliseconds as text.
-
-    Raises MalformedError.
-    """
+    """Decode a body; its property ``expiration`` is milliseconds as text. Raises MalformedError."""
     remaining_s = _remaining_s(expiration)
     try:
         outer = _outer.decode(body)
@@ -215,10 +212,7 @@ def _call_monitor_s(value: object) -> float | None:
 
 
 def encode_result(request: WireRequest, result: Result) -> bytes | None:
-    """The answer to a caller; None for a cast. Never raises.
-
-    A value that cannot be encoded becomes a failure.
-    """
+    """The answer to a caller, None for a cast; what cannot be encoded fails. Never raises."""
     if request.call_id is None or result.is_dropped:
         return None
     if result.failure is None:
@@ -301,10 +295,7 @@ class DecompressionError(Exception):
 
 
 def decompressed(body: bytes, compression: object, max_bytes: int) -> bytes:
-    """The decompressed body; the same body without ``compression``.
-
-    Raises DecompressionError.
-    """
+    """The decompressed body; the same body without ``compression``. Raises DecompressionError."""
     if not compression:
         return body
     name = _NAMES.get(compression, compression) if isinstance(compression, str) else ""

@@ -303,8 +303,7 @@ class MessageHandler:
         """A cast that failed for a passing reason stays in flight, without a slot."""
         work.failures += 1
         if work.tags or work.is_ours_alone:
-            is_shared = work.delivery.queue == self._names.queue
-            self._executions[work.id].park(may_open=is_shared)
+            self._executions[work.id].park(may_open=work.delivery.queue == self._names.queue)
             backoff_s = min(_RETRY_S * 2 ** (work.failures - 1), _LONGEST_RETRY_S)
             self._loop.call_later(backoff_s, lambda: self._retry(work))
             return
@@ -343,8 +342,7 @@ class MessageHandler:
     def copied(self, copy: Copy, problem: str | None) -> None:
         """The broker has a copy that the tracker ordered, or has refused it."""
         if isinstance(copy, DeadLetter):
-            result = "discarded" if problem else "dead-lettered"
-            self._observer.count(events.DROPPED, result)
+            self._observer.count(events.DROPPED, "discarded" if problem else "dead-lettered")
         if problem is None:
             self._deliveries.copied(copy)
             return

@@ -108,9 +108,8 @@ class QueueServer:
             if self._stopping.is_set():
                 return
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"rpc-{self._settings.kind}", daemon=True
-                )
+                name = f"rpc-{self._settings.kind}"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
         self._consumes.wait()
         if self._failure is not None:
@@ -213,7 +212,12 @@ class QueueServer:
             try:
                 self._run_once(self._connection)
             except ConnectionLostError as error:
-                self._reconnect_later(error)
+                LOG.warning("The connection to RabbitMQ is lost: %s", error)
+                has_lasted = time.monotonic() - self._connected_s > _LASTED_S
+                self._attempts = 0 if has_lasted else self._attempts + 1
+                self._drop_connection()
+                self._problem, self._silence = f"lost its connection: {error}", None
+                self._observer.bus_lost()
         self._problem = "has stopped"
 
     def _run_once(self, connection: BusConnection) -> None:
@@ -248,15 +252,13 @@ class QueueServer:
         if self._connection is not None:
             self._connection.tick(reads=self._reads())
             self._silence = self._connection.silence()
-            self._note_blocking(self._connection.is_blocked)
-
-    def _note_blocking(self, is_blocked: bool) -> None:
-        if is_blocked and self._blocked is None:
-            self._blocked = "takes no messages: RabbitMQ has an alarm of memory or disk"
-            LOG.warning("The bus %s; answers wait", self._blocked)
-        elif self._blocked is not None and not is_blocked:
-            self._blocked = None
-            LOG.warning("The bus takes messages again")
+            is_blocked = self._connection.is_blocked
+            if is_blocked and self._blocked is None:
+                self._blocked = "takes no messages: RabbitMQ has an alarm of memory or disk"
+                LOG.warning("The bus %s; answers wait", self._blocked)
+            elif self._blocked is not None and not is_blocked:
+                self._blocked = None
+                LOG.warning("The bus takes messages again")
 
     def _check_name(self) -> None:
         self._loop.call_later(CHECK_S, self._check_name)
@@ -344,14 +346,6 @@ class QueueServer:
         while (left_s := ends_s - time.monotonic()) > 0 and not self._stopping.is_set():
             self._loop.wait(timeout_s=min(left_s, TICK_S))
             self._loop.run_due()
-
-    def _reconnect_later(self, error: ConnectionLostError) -> None:
-        LOG.warning("The connection to RabbitMQ is lost: %s", error)
-        has_lasted = time.monotonic() - self._connected_s > _LASTED_S
-        self._attempts = 0 if has_lasted else self._attempts + 1
-        self._drop_connection()
-        self._problem, self._silence = f"lost its connection: {error}", None
-        self._observer.bus_lost()
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

@@ -34,12 +34,7 @@ class UndeliveredAnswers:
     """
 
     def __init__(
-        self,
-        loop: Loop,
-        send: Callable[[str, bytes], bool],
-        *,
-        remaining_s: float,
-        observer: Observer,
+        self, loop: Loop, send: Callable[[str, bytes], bool], remaining_s: float, observer: Observer
     ) -> None:
         self._loop = loop
         self._send = send

@@ -70,9 +70,7 @@ class BalancingAdministration:
         with replica.reading(self._fleet.store):
             return self.mode_in(replica)
 
-    def switch(
-        self, cluster: str, mode: Mode | None, *, expected: ClusterMode | None = None
-    ) -> None:
+    def switch(self, cluster: str, mode: Mode | None, expected: ClusterMode | None = None) -> None:
         """Set the mode of a cluster's balance; None withdraws it: the workers' own applies.
 
         ``on`` holds for the policy in force, in whatever version. Once this returns, nothing more
@@ -106,12 +104,7 @@ class BalancingAdministration:
         self._writer.write(replica, [cluster], plan)
 
     def status(self, cluster: str) -> BalancingStatus:
-        """The state of balancing of a cluster.
-
-        Raises:
-            RequestError: there is no such cluster.
-            StateUnavailable: the store cannot be reached.
-        """
+        """The state of balancing of a cluster. Raises RequestError, StateUnavailable."""
         replica = self._fleet.known_cluster(cluster)
         with replica.reading(self._fleet.store):
             mode = self.mode_in(replica)

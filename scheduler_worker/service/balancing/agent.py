@@ -8,10 +8,7 @@ from scheduler_worker.ports import Publisher
 
 
 class AgentTarget:
-    """Casts ``migrate`` and ``set_host_power`` to a topic.
-
-    The agent answers with ``report_migration`` and ``report_power``.
-    """
+    """Casts ``migrate`` and ``set_host_power`` to a topic; its agent reports what became of it."""
 
     def __init__(self, publisher: Publisher, topic: str) -> None:
         self._publisher = publisher
@@ -47,6 +44,5 @@ class AgentTarget:
 
     def _cast(self, method: str, cluster: str, asked: AskedAction, **arguments: object) -> None:
         common = {"reason": asked.reason, "policy": asked.policy, "begin_by_s": asked.overdue_at_s}
-        self._publisher.cast(
-            topic=self._topic, method=method, arguments={"cluster": cluster, **arguments, **common}
-        )
+        everything = {"cluster": cluster, **arguments, **common}
+        self._publisher.cast(topic=self._topic, method=method, arguments=everything)

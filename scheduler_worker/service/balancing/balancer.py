@@ -47,17 +47,9 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         self._fleet = fleet
         self._settings = settings
         observer = observer or Observer()
-        self._ledgers = Ledgers(fleet, observer)
+        self._ledgers = Ledgers(fleet, observer, settings.limits)
         self._deps = BalancingDependencies(
-            fleet=fleet,
-            lock=lock,
-            pipelines=pipelines,
-            target=target,
-            power_target=power_target,
-            ledgers=self._ledgers,
-            clock=clock,
-            observer=observer,
-            settings=settings,
+            fleet, lock, pipelines, target, power_target, self._ledgers, clock, observer, settings
         )
         self._last_rounds = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}
@@ -94,6 +86,9 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
             before = self._last_rounds.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)
 
+    def _rounds_of(self, cluster: str) -> ClusterRounds:
+        return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
+
     def ended(
         self, cluster: str, took_s: float, rounds: tuple[Round | None, Round | None] | None
     ) -> None:
@@ -109,9 +104,6 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
             return 0.0
         passed_s = min(latest.at_s - before.at_s, _MOST_INTERVALS * self._settings.interval_s)
         return max(0.0, passed_s) * len({*before.busy_hosts} & {*latest.busy_hosts})
-
-    def _rounds_of(self, cluster: str) -> ClusterRounds:
-        return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
 
     # Answers
 

@@ -58,9 +58,10 @@ Change = Callable[[AnyLedger, ClusterReplica, float], AnyLedger]
 class Ledgers:
     """Writes ledgers, and reports the actions that ended."""
 
-    def __init__(self, fleet: Fleet, observer: Observer) -> None:
+    def __init__(self, fleet: Fleet, observer: Observer, limits: MigrationLimits) -> None:
         self._fleet = fleet
         self._observer = observer
+        self._limits = limits
         self._writer = Writer(fleet.store, observer)
 
     def change(
@@ -126,8 +127,7 @@ class Ledgers:
                 # On these it depends, beside the reservations on the host.
                 keys = [records.LEDGER, records.POWER, *CONDITIONS, records.INSTANCES + host]
                 keys += [records.HOST + record.uuid for record in replica.table.find(host)]
-                guards = replica.guards(keys)
-                transactions = [Transaction([records.put_ledger(after)], guards)]
+                transactions = [Transaction([records.put_ledger(after)], replica.guards(keys))]
                 try:
                     written = lock.commit(grant, transactions)
                 except StaleFencingToken:
@@ -137,12 +137,7 @@ class Ledgers:
         return after if written.applied[0] else None
 
     def ask(
-        self,
-        cluster: str,
-        form: type[AnyLedger],
-        action_id: str,
-        ask: Callable[[], None],
-        limits: MigrationLimits,
+        self, cluster: str, form: type[AnyLedger], action_id: str, ask: Callable[[], None]
     ) -> tuple[str, str]:
         """Ask for an action that is written down; returns what became of it, as for a proposal.
 
@@ -154,7 +149,7 @@ class Ledgers:
             progress = Progress(state="refused", why=str(refused))
 
             def advanced(ledger: AnyLedger, _: ClusterReplica, now_s: float) -> AnyLedger:
-                return ledger.advance(action_id, progress, now_s, limits)
+                return ledger.advance(action_id, progress, now_s, self._limits)
 
             self.change(cluster, form, advanced, {action_id: progress})
             return f"refused: {refused}", "held"

@@ -96,8 +96,7 @@ class PowerActions:
         if asked is None:
             return why_not or "the cluster has changed meanwhile", "held"
         set_power = partial(self._deps.power_target.set_power, self._cluster, asked)
-        limits = self._deps.settings.limits
-        return self._deps.ledgers.ask(self._cluster, PowerLedger, asked.id, set_power, limits)
+        return self._deps.ledgers.ask(self._cluster, PowerLedger, asked.id, set_power)
 
     def why_needed(self, host: str) -> str | None:
         """Why a host has to stay, for the sake of a VM elsewhere; None: no VM is known to need it.
@@ -133,7 +132,7 @@ class PowerActions:
         self, situation: Situation, proposed: PowerAction
     ) -> tuple[AskedPower | None, str | None]:
         """Enter an action into the ledger; None, and why, if that is not permitted any more."""
-        deps = self._deps
+        deps, policy = self._deps, str(situation.policy)
         action_id = str(uuid.uuid4())
         why_not: str | None = None
 
@@ -144,13 +143,8 @@ class PowerActions:
             why_not = ledger.why_not(proposed, now_s) or why_not_now(replica, proposed)
             if why_not is not None:
                 return ledger
-            return ledger.ask(
-                proposed,
-                action_id=action_id,
-                policy=str(situation.policy),
-                now_s=now_s,
-                limits=deps.settings.limits,
-            )
+            limits = deps.settings.limits
+            return ledger.ask(proposed, id=action_id, policy=policy, now_s=now_s, limits=limits)
 
         after = deps.ledgers.change_power_alone(deps.lock, self._cluster, proposed.host, with_it)
         return (after.find(action_id) if after is not None else None), why_not

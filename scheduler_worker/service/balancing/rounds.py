@@ -198,7 +198,7 @@ class ClusterRounds:
         if asked is None:
             return "the cluster has changed meanwhile", "held"
         migrate = functools.partial(self._deps.target.migrate, self._cluster, asked)
-        return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate, limits)
+        return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate)
 
     def _write_down(
         self, situation: Situation, proposed: Migration, memory: BalanceMemory
@@ -214,11 +214,7 @@ class ClusterRounds:
             if not is_permitted or not situation.holds(self._deps, replica):
                 return ledger
             return ledger.trimmed(memory, now_s, limits).ask(
-                proposed,
-                action_id=action_id,
-                policy=str(situation.policy),
-                now_s=now_s,
-                limits=limits,
+                proposed, id=action_id, policy=str(situation.policy), now_s=now_s, limits=limits
             )
 
         _, after = self._deps.ledgers.change(self._cluster, MigrationLedger, with_it)

@@ -85,8 +85,7 @@ class KeptDecisions:
                 decisions.append(KeptDecision(last, _with_reason(outline)))
             if len(decisions) == limit:
                 break
-        is_last = next(newest, None) is None
-        return DecisionPage(decisions, None if is_last else last)
+        return DecisionPage(decisions, None if next(newest, None) is None else last)
 
     def get(self, id: DecisionId) -> KeptDecision | None:
         """A record with its details; None: there is none, or it is not kept any more."""

@@ -157,9 +157,8 @@ class Recorder(Periodic):
         """Raises StateUnavailable. A batch that fails otherwise would fail again: it is dropped."""
         result = "written"
         try:
-            self._log.append(
-                batch.scope, batch.records, once=batch.once, scopes=len(self._clusters())
-            )
+            scopes = len(self._clusters())
+            self._log.append(batch.scope, batch.records, once=batch.once, scopes=scopes)
         except StateUnavailable:
             raise
         except Exception:
@@ -178,19 +177,16 @@ class Recorder(Periodic):
             if batch is None:
                 batch = batches[scope] = _Batch(scope, unique_hex(), [])
             try:
-                batch.records.append(self._record(ended))
+                details, why = _details(ended), ""
+                if ended.decision is None:
+                    why = why_refused(ended.outcome, details, self._pipeline_of)
+                outline = _JSON.encode(_outline(ended, self._worker, why))
+                record = LogRecord(ended.outcome.instance_uuids, outline, details.encoded())
+                batch.records.append(record)
             except Exception:
                 LOG.exception("No record can be made of request %s", ended.outcome.request_id)
                 self._observer.count(events.DECISION_RECORDS, "dropped")
         return iter(batches.values())
-
-    def _record(self, ended: _Left) -> LogRecord:
-        details = _details(ended)
-        why = ""
-        if ended.decision is None:
-            why = why_refused(ended.outcome, details, self._pipeline_of)
-        outline = _outline(ended, self._worker, why)
-        return LogRecord(ended.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 
 
 def _outline(ended: _Left, worker: str, why: str) -> DecisionSummary:

@@ -19,7 +19,7 @@ from scheduler_worker.components import Periodic
 from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.ports import Clock, HostSource
 from scheduler_worker.service.feed.part import (
     ClusterNames,
     FeedDependencies,
@@ -29,6 +29,7 @@ from scheduler_worker.service.feed.part import (
     PartProgress,
     remove,
 )
+from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -61,7 +62,7 @@ class Feeder(Periodic):
         clock: Clock,
         *,
         settings: FeedSettings,
-        providers: ProviderSource | None = None,
+        providers: ProviderFeed | None = None,
         observer: Observer | None = None,
         name: str = "",
         threads: Executor | None = None,
@@ -126,10 +127,7 @@ class Feeder(Periodic):
         wait(looks, timeout=self._settings.look_timeout_s)
 
     def unready(self) -> str | None:
-        """Why requests must not be decided: hosts are missing, or out of date; None: they may.
-
-        Raises StateUnavailable.
-        """
+        """Why requests must not be decided now; None: they may. Raises StateUnavailable."""
         if self.unready_as_known() is None:
             return None
         self._refresh()
@@ -162,10 +160,7 @@ class Feeder(Periodic):
         }  # fmt: skip
 
     def parts(self) -> list[tuple[PartProgress, float | None]]:
-        """How far each part was read, and since how many seconds not all of it is known.
-
-        None: it never was.
-        """
+        """How far each part is, and since how many seconds not all is known; None: it never was."""
         state, now_s = self.records.state, self._now_s()
         return [
             (part, max(0.0, now_s - part.synced_at_s) if part.synced_at_s else None)
@@ -265,7 +260,6 @@ class Feeder(Periodic):
         self.wake()
 
     def _outline_now(self) -> Outline:
-        """Raises SourceUnavailable."""
         with self._reading_outline:
             return self._deps.source.outline()
 
@@ -293,7 +287,7 @@ class Feeder(Periodic):
         inventory, fleet = self._deps.inventory, self._deps.fleet
         fleet.refresh_globals()
         with fleet.globals.lock:
-            known = dict(fleet.globals.aggregates)
+            known = {aggregate.id: aggregate for aggregate in fleet.globals.aggregates.values()}
         aggregates = {aggregate.id: aggregate for aggregate in outline.aggregates}
         if changed := [new for key, new in aggregates.items() if known.get(key) != new]:
             inventory.update_aggregates(changed)

@@ -26,8 +26,9 @@ from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.feed import ChangedRow, Listing, Outline, Part, ServiceStates, Tail
 from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource, Put, Store
+from scheduler_worker.ports import Clock, HostSource, Put, Store
 from scheduler_worker.scheduling.absorption import is_under_way
+from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -149,7 +150,7 @@ class FeedDependencies(NamedTuple):
     clock: Clock
     settings: FeedSettings
     observer: Observer
-    providers: ProviderSource | None
+    providers: ProviderFeed | None
     is_leader: Callable[[], bool]
     """Whether this worker still leads the feed."""
     now_s: Callable[[], float]
@@ -197,9 +198,10 @@ class PartFeed:
         with self._running:
             if anew:
                 self._services_due_s = float("-inf")
-            self._run(self._deps.observer, self._deps.clock.monotonic_s())
+            self._run(self.part.name, self._deps.observer, self._deps.clock)
 
-    def _run(self, observer: Observer, began_s: float) -> None:
+    def _run(self, name: str, observer: Observer, clock: Clock) -> None:
+        began_s = clock.monotonic_s()
         try:
             try:
                 self._round(began_s)
@@ -208,17 +210,15 @@ class PartFeed:
             else:
                 self._succeeded()
         except _LeadLostError:
-            LOG.debug("Another worker feeds %s", self.part.name)
+            LOG.debug("Another worker feeds %s", name)
         except (StateUnavailable, Conflict) as error:
-            LOG.warning("Hosts of %s were not stored; they will be: %s", self.part.name, error)
-            observer.count(events.FEED_FAILURES, self.part.name)
+            LOG.warning("Hosts of %s were not stored; they will be: %s", name, error)
+            observer.count(events.FEED_FAILURES, name)
         except Exception:
-            LOG.exception("The feed of %s failed and will be retried", self.part.name)
-            observer.count(events.FEED_FAILURES, self.part.name)
+            LOG.exception("The feed of %s failed and will be retried", name)
+            observer.count(events.FEED_FAILURES, name)
         else:
-            observer.time(
-                events.FEED_TIME, self._deps.clock.monotonic_s() - began_s, self.part.name
-            )
+            observer.time(events.FEED_TIME, clock.monotonic_s() - began_s, name)
 
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings
@@ -235,7 +235,10 @@ class PartFeed:
         self._read_changes()
         self._read_pending()
         if listing is not None:
-            self._remove_gone(listing)
+            present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
+            if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
+                self._check_lead()
+                remove(self._deps.inventory, gone)
 
     # Services
 
@@ -362,12 +365,6 @@ class PartFeed:
             return prepared
         # The inventories decide, and a free amount that the compute service guesses does not.
         return structs.replace(prepared, resource_providers=list(tree), disk_available_least=None)
-
-    def _remove_gone(self, listing: Listing) -> None:
-        present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
-        if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
-            self._check_lead()
-            remove(self._deps.inventory, gone)
 
     # Storing
 

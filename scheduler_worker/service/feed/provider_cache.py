@@ -76,15 +76,13 @@ class ProviderCache:
         """Take in capacity and use of providers of which nothing better is known."""
         for uuid, summed in sums.items():
             if uuid in self._listed and uuid not in self._facts:
-                inventories = {
-                    name: Inventory(total=room.capacity) for name, room in summed.rooms.items()
-                }
+                rooms = summed.rooms.items()
+                inventories = {name: Inventory(total=room.capacity) for name, room in rooms}
                 self._facts[uuid] = ProviderFacts(
                     generation=None, inventories=inventories, traits=tuple(sorted(summed.traits))
                 )
-                self._usage[uuid] = _Usage(
-                    read_at_s, {name: room.used for name, room in summed.rooms.items()}, None
-                )
+                usages = {name: room.used for name, room in rooms}
+                self._usage[uuid] = _Usage(read_at_s, usages, None)
 
     def add_facts(self, facts: Mapping[str, ProviderFacts]) -> None:
         self._facts.update(facts)

@@ -188,7 +188,14 @@ class ProviderFeed(Periodic):
             self._list_due_s = now_s + self._settings.list_interval_s
             self._note_outdated(hosts)
         self._watch(hosts, now_s)
-        self._read(self._unknown(hosts))
+        books = self._books
+        # Of these nothing is known yet, or nothing was reported.
+        unknown = [
+            root
+            for root, record in hosts.items()
+            if (not record.resource_providers or not books.is_known(root)) and books.tree_of(root)
+        ]
+        self._read(unknown)
         self._read_outdated()
         self._read_due(hosts, now_s)
 
@@ -221,15 +228,6 @@ class ProviderFeed(Periodic):
         ]
         self._rough = {root: None for root in outdated if books.is_rough(root)}
         self._changed |= {root: None for root in outdated if root not in self._rough}
-
-    def _unknown(self, hosts: Mapping[str, HostRecord]) -> list[str]:
-        """The hosts of which nothing is known yet, or nothing was reported."""
-        books = self._books
-        return [
-            root
-            for root, record in hosts.items()
-            if (not record.resource_providers or not books.is_known(root)) and books.tree_of(root)
-        ]
 
     def _watch(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
         """Note the hosts whose use must have changed, and hosts that have waited for it."""

@@ -21,6 +21,7 @@ from scheduler_worker.errors import BackendError, Conflict, RequestError, StateU
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Put, Store
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import YieldSlot
@@ -81,10 +82,7 @@ class RefreshRecords(Replica):
         return after.begun + 1
 
     def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
-        """Begin a refresh if one is requested, or was begun and not finished.
-
-        Returns its number, and what it is to ask for.
-        """
+        """Begin a refresh if one is requested or unfinished; its number, and what it is to ask."""
 
         def begun(book: RefreshRequests) -> RefreshRequests:
             if book.wanted <= book.done:
@@ -103,10 +101,9 @@ class RefreshRecords(Replica):
         def finished(book: RefreshRequests) -> RefreshRequests:
             queries = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
-            requested = book.wanted if book.wanted > book.begun else max(book.done, number)
-            return msgspec.structs.replace(
-                book, done=max(book.done, number), wanted=requested, queries=queries
-            )
+            done = max(book.done, number)
+            requested = book.wanted if book.wanted > book.begun else done
+            return msgspec.structs.replace(book, done=done, wanted=requested, queries=queries)
 
         self._change(store, finished)
 
@@ -191,22 +188,13 @@ class Looker(Periodic):
 
 
 class RefreshBarrier:
-    """Waits for the feed, as long as a request may; ``timeouts`` are in seconds, 0: not at all."""
+    """Waits for the feed, as long as a request may."""
 
-    def __init__(
-        self,
-        feed: Feeder,
-        store: Store,
-        clock: Clock,
-        *,
-        ready_timeout_s: float,
-        look_timeout_s: float,
-    ) -> None:
+    def __init__(self, feed: Feeder, store: Store, clock: Clock, settings: FeedSettings) -> None:
         self.feed = feed
         self._store = store
         self._clock = clock
-        self._ready_timeout_s = ready_timeout_s
-        self._refresh_timeout_s = look_timeout_s
+        self._settings = settings
         self._records = RefreshRecords()
         self._hosts = ScopeWatch(feed.records, store, clock)
         self._refreshes = ScopeWatch(self._records, store, clock)
@@ -222,13 +210,11 @@ class RefreshBarrier:
         ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
         """
         why = self.feed.unready()
-        until_s = self._until_s(self._ready_timeout_s, deadline_s)
+        until_s = self._until_s(self._settings.ready_timeout_s, deadline_s)
         if why is None or until_s is None:
             return why
         await self._hosts.until(
-            lambda: self.feed.unready_as_known() is None or None,
-            until_s=until_s,
-            yield_slot=yield_slot,
+            lambda: self.feed.unready_as_known() is None or None, until_s, yield_slot
         )
         return self.feed.unready()
 
@@ -241,15 +227,13 @@ class RefreshBarrier:
 
         Raises Conflict, WorkerStops, StateUnavailable.
         """
-        until_s = self._until_s(self._refresh_timeout_s, deadline_s)
+        until_s = self._until_s(self._settings.look_timeout_s, deadline_s)
         if until_s is None:
             return False
         # A refresh under way may have read a table before the change: it needs a later one.
         number = self._records.ask(self._store, queries)
         is_done = await self._refreshes.until(
-            lambda: self._records.book.done >= number or None,
-            until_s=until_s,
-            yield_slot=yield_slot,
+            lambda: self._records.book.done >= number or None, until_s, yield_slot
         )
         return bool(is_done)
 

@@ -65,6 +65,7 @@ class ServiceCheck:
     ) -> None:
         """``source`` is one whose answers come within seconds, or not at all."""
         self._source = source
+        self.close = source.close
         self._fleet = fleet
         self._update_hosts = update_hosts
         self._clock = clock
@@ -107,9 +108,6 @@ class ServiceCheck:
             self._update_hosts(reports)
             LOG.info("The services of %d hosts have changed since they were read", len(reports))
         return {record.uuid: facts_of(services, record.host, self._settings) for record in fed}
-
-    def close(self) -> None:
-        self._source.close()
 
     def _connect(self) -> None:
         with self._connecting:

@@ -206,16 +206,14 @@ class Inventory(HostReports):
 
     # Aggregates
 
-    def update_aggregates(
-        self, aggregates: Sequence[Aggregate], *, once: str | None = None
-    ) -> None:
+    def update_aggregates(self, aggregates: Sequence[Aggregate], once: str | None = None) -> None:
         """Add or replace aggregates by id, except aggregates older than what is known."""
         shared = self._fleet.globals
         for _ in range(ROUNDS):
             self._fleet.refresh_globals()
             with shared.lock:
                 known = shared.aggregates
-                newer = [new for new in aggregates if not new.is_older(known.get(new.id))]
+                newer = [new for new in aggregates if not new.is_older(known.get(str(new.id)))]
                 writes = [shared.replacing(records.put_aggregate(new)) for new in newer]
             written = self._write_shared(writes, once)
             aggregates = [new for new, done in zip(newer, written, strict=True) if not done]

@@ -75,7 +75,8 @@ class KnownHosts:
         """Store a cluster's name unless it is known. Raises StateUnavailable."""
         known = self._fleet.globals
         if scope not in known.clusters:
-            self._fleet.store.write(known.scope, [Transaction([records.put_cluster(scope)])])
+            put = records.put_key(records.CLUSTER + scope)
+            self._fleet.store.write(known.scope, [Transaction([put])])
             self._fleet.refresh_globals()
 
     def moves_seen(self) -> list[int]:

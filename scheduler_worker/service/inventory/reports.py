@@ -383,10 +383,7 @@ class HostReports:
         puts: list[Put],
         guards: list[Guard],
     ) -> Sequence[Reservation]:
-        """Add what a report changes of its host's instances and reservations.
-
-        Returns the reservations that it absorbs.
-        """
+        """Add what a report changes of instances and reservations; returns what it absorbs."""
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
         if listed is not None:

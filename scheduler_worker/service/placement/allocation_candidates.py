@@ -85,6 +85,7 @@ class AllocationCandidatesClient:
         self._questions: Singleflight[AllocationCandidates | None] = Singleflight(
             deps.clock, name="candidates", workers=ports.settings.workers
         )
+        self.stop_waiting, self.close = self._questions.stop_waiting, self._questions.close
         self._slots = SlotYielding(_MOST_YIELDING)
         self._guard = threading.Lock()
         self._allocated: set[str] = set()
@@ -145,14 +146,6 @@ class AllocationCandidatesClient:
         """These were claimed in Placement, which answers accordingly from now on."""
         with self._guard:
             self._allocated.update(claim.id for claim in claims)
-
-    def stop_waiting(self) -> None:
-        """Fail requests for which Placement is away, now and from now on."""
-        self._questions.stop_waiting()
-
-    def close(self) -> None:
-        """Ask nothing any more."""
-        self._questions.close()
 
     def _given_below(self) -> frozenset[str]:
         """The classes of a flavor that some host gives below its compute node alone."""

@@ -99,10 +99,7 @@ class ClusterChoice:
         return self._deps.fleet.globals.seen
 
     def eligible(self, request: Request) -> Sequence[ClusterReplica]:
-        """The clusters that may serve the request: its named one, or all.
-
-        Raises RequestError: it names a cluster that does not exist.
-        """
+        """The clusters that may serve the request: its named one, or all. Raises RequestError."""
         fleet = self._deps.fleet
         named = request.spec.hint(CLUSTER_HINT)
         if named is not None:
@@ -152,7 +149,11 @@ class ClusterChoice:
         replicas = self._decidable(replicas)
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | known.homes).values()}
-        fitting = self._in_order(replicas, request.spec)
+        with contextlib.ExitStack() as held:
+            for replica in replicas:
+                held.enter_context(replica.lock)
+            views = [ClusterView.current(self._deps, replica) for replica in replicas]
+            fitting = [replicas[at] for at in in_order(views, request.spec)]
         preferred = homes | known.given_up
         at_home = [replica for replica in (*fitting, *replicas) if replica.scope in preferred]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
@@ -183,26 +184,13 @@ class ClusterChoice:
             # Otherwise one may have gone from a cluster not yet read to one read already.
         return known
 
-    def _in_order(
-        self, replicas: Sequence[ClusterReplica], spec: RequestSpec
-    ) -> list[ClusterReplica]:
-        """Those with a host for the request, the best first, as known without their locks."""
-        with contextlib.ExitStack() as held:
-            for replica in replicas:
-                held.enter_context(replica.lock)
-            views = [ClusterView.current(self._deps, replica) for replica in replicas]
-            return [replicas[at] for at in in_order(views, spec)]
-
 
 def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:
     return {replica.scope: replica.moves_seen for replica in replicas}
 
 
 def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
-    """The positions of the clusters that have a host for a request, the best first.
-
-    The caller holds the replicas' locks.
-    """
+    """The positions of clusters that have a host, the best first. All their locks are held."""
     by_policy: dict[PolicyReference, list[int]] = {}
     for at, view in enumerate(views):
         by_policy.setdefault(view.pipeline.policy, []).append(at)
@@ -215,8 +203,7 @@ def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
 
 def _ranked(views: Sequence[ClusterView], members: Sequence[int], spec: RequestSpec) -> list[int]:
     """The clusters of one policy that have a host, by their best hosts."""
-    tables = [views[at].table for at in members]
-    totals = views[members[0]].pipeline.best_totals(tables, spec)
+    totals = views[members[0]].pipeline.best_totals([views[at].table for at in members], spec)
     fitting = [(-total, at) for at, total in zip(members, totals, strict=True) if total is not None]
     return [at for _, at in sorted(fitting)]
 

@@ -47,16 +47,12 @@ class Capacity(NamedTuple):
         steps = Steps()
         read: set[str] = set()
         for name, spec in flavors:
-            clusters = [
-                self._counted(cluster, spec, steps, read) for cluster in self._clusters(spec)
-            ]
-            yield of_flavor(name, clusters)
-
-    def _clusters(self, spec: RequestSpec) -> Sequence[ClusterReplica]:
-        named = spec.hint(CLUSTER_HINT)
-        if named is None:
-            return self.fleet.clusters()
-        return [self.fleet.known_cluster(str(named), f"spec_obj.scheduler_hints.{CLUSTER_HINT}")]
+            clusters = self.fleet.clusters()
+            if (named := spec.hint(CLUSTER_HINT)) is not None:
+                field = f"spec_obj.scheduler_hints.{CLUSTER_HINT}"
+                clusters = [self.fleet.known_cluster(str(named), field)]
+            counted = [self._counted(cluster, spec, steps, read) for cluster in clusters]
+            yield of_flavor(name, counted)
 
     def _counted(
         self, replica: ClusterReplica, spec: RequestSpec, steps: Steps, read: set[str]

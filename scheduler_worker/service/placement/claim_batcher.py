@@ -284,9 +284,8 @@ class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
                 return
             if not present.holds(rollback.wanted):
                 return
-            refusal = self._allocations.write(
-                [present.without(rollback.wanted)], timeout_s=LONGEST_S
-            )
+            rest = present.without(rollback.wanted)
+            refusal = self._allocations.write([rest], timeout_s=LONGEST_S)
             if refusal and refusal.why is Why.BUSY:
                 raise _conflict(refusal, [rollback.written])
             self._posted("kept" if refusal else "taken back", 1)
@@ -345,11 +344,7 @@ def _conflict(refusal: ClaimRefusal, written: Iterable[Consumer]) -> PlacementCo
 def _divided(part: list[ClaimJob], refusal: ClaimRefusal) -> list[list[ClaimJob]]:
     """The jobs that a refusal names and the others, if it tells them apart."""
     named = set(refusal.providers)
-    hit = [
-        job
-        for job in part
-        if any(not named.isdisjoint(consumer.held) for consumer in job.consumers)
-    ]
+    hit = [job for job in part if any(not named.isdisjoint(each.held) for each in job.consumers)]
     others = [job for job in part if job not in hit]
     return [hit, others] if hit and others else _halves(part)
 

@@ -5,7 +5,7 @@ claim that cannot be answered is taken back after its reservation: a copy of the
 the one or the other before makes it its own, and then it stays.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 import msgspec
@@ -14,7 +14,7 @@ from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.providers import Consumer
-from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
+from scheduler_worker.placement import Allocations, Why
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_batcher import (
     ClaimBatcher,
@@ -35,7 +35,8 @@ class PlacementPorts(msgspec.Struct, frozen=True):
     """What claiming needs of the outside."""
 
     allocations: Allocations
-    reader: ProviderReader = NoReader()
+    read_again: Callable[[Collection[str]], object] = lambda _: None
+    """Hears where Placement contradicts what is known of providers. Does not block."""
     settings: ClaimSettings = ClaimSettings()
 
 
@@ -44,10 +45,11 @@ class PlacementClaims:
 
     def __init__(self, deps: PlacementDependencies, ports: PlacementPorts) -> None:
         self._deps = deps
-        self._reader = ports.reader
+        self._read_again = ports.read_again
         self._settings = ports.settings
         self._slots = SlotYielding(ports.settings.batch * ports.settings.workers)
         self._batcher = ClaimBatcher(ports.allocations, deps.clock, deps.observer, ports.settings)
+        self.stop_waiting = self._batcher.stop_waiting
 
     def check(self, request: Request) -> None:
         """Raises RequestError: hosts are to be claimed, and nobody would be their owner."""
@@ -103,7 +105,7 @@ class PlacementClaims:
         # This worker's data of these providers is outdated, or it would not have chosen them.
         if refusal.why in {Why.FULL, Why.GONE}:
             taken = {provider for consumer in job.wanted for provider in consumer.held}
-            self._reader.read_again(refusal.providers or taken)
+            self._read_again(refusal.providers or taken)
         return _hosts(decision, refusal.providers)
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
@@ -113,10 +115,6 @@ class PlacementClaims:
             for consumer, wanted in zip(job.consumers, job.wanted, strict=True):
                 if consumer.uuid in instances:
                     self._batcher.roll_back(consumer, wanted)
-
-    def stop_waiting(self) -> None:
-        """Fail requests for which Placement is away, now and from now on."""
-        self._batcher.stop_waiting()
 
     def close(self, timeout_s: float) -> int:
         """Stop; returns how many claims could not be taken back."""

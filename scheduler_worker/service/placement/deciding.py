@@ -72,8 +72,7 @@ class ClusterQueues:
         for replica in clusters:
             queue = self._queues.get(replica.scope)
             if queue is None:  # of two threads that make one, both get the first
-                new = ClusterQueue(replica, self._deps)
-                queue = self._queues.setdefault(replica.scope, new)
+                queue = self._queues.setdefault(replica.scope, ClusterQueue(replica, self._deps))
             try:
                 return await queue.decide(attempt, deadline_s=deadline_s, priority_boost_s=boost_s)
             except NoValidHost as error:

@@ -33,9 +33,7 @@ class Explaining(NamedTuple):
     candidates: AllocationCandidatesClient | None
     barrier: RefreshBarrier | None
 
-    def explain(
-        self, request: Request, *, hosts: Sequence[str] = (), limit: int = 100
-    ) -> Explanation:
+    def explain(self, request: Request, hosts: Sequence[str] = (), limit: int = 100) -> Explanation:
         """Why the hosts of each cluster would be chosen or not; reserves nothing.
 
         ``hosts`` restricts the verdicts to these hosts; ``limit`` is the most verdicts per cluster.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFencingToken
@@ -42,10 +42,7 @@ class ClusterView(NamedTuple):
 
     @classmethod
     def current(cls, deps: PlacementDependencies, replica: ClusterReplica) -> ClusterView:
-        """The cluster as this process knows it now.
-
-        Raises ClusterPolicyError: the cluster's policy cannot be compiled here.
-        """
+        """The cluster as this process knows it now. Raises ClusterPolicyError."""
         table = deps.fleet.prepare(replica)
         return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
 
@@ -142,10 +139,7 @@ class Lease:
         return cls(grant, replica, deps)
 
     def open(self) -> None:
-        """Apply the changes that came with the grant, and build :attr:`view` from them.
-
-        Raises StateUnavailable.
-        """
+        """Apply the grant's changes, and build :attr:`view` from them. Raises StateUnavailable."""
         # A kept lease has no changes: it is kept only if none came that this process missed.
         if self.grant.commits == 0 and not self.replica.apply(self.grant.changes):
             self.replica.refresh(self._deps.fleet.store)
@@ -238,7 +232,7 @@ class Lease:
             # Nobody wrote in between, so our own writes are all that changed: no need to read.
             self.replica.seen = Seen(self.replica.seen.epoch, written.version)
         if written.kept:
-            self.grant = msgspec.structs.replace(self.grant, commits=self.grant.commits + 1)
+            self.grant = structs.replace(self.grant, commits=self.grant.commits + 1)
         else:
             self._end()
         return list(written.applied)
@@ -294,9 +288,7 @@ class Lease:
 
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
         until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)
-        return msgspec.structs.replace(
-            reservation, expires_at_s=until_s, token=self.grant.token.number
-        )
+        return structs.replace(reservation, expires_at_s=until_s, token=self.grant.token.number)
 
     def _guards(self, claims: Iterable[Claim]) -> list[Guard]:
         """Require the hosts and the policy to be those the claims were decided on."""

@@ -21,7 +21,6 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request, with_group_host
 from scheduler_worker.service.placement.candidates import in_order
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
@@ -100,7 +99,9 @@ def decide(
         for uuid in request.instance_uuids:
             at = next((n for n, rows in enumerate(kept) if uuid in rows), bound.get(uuid))
             if at is None:
-                at = _best(views, spec)
+                at = next(iter(in_order(views, spec)), None)
+            if at is None:
+                raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
             one = msgspec.structs.replace(request, spec=spec, instance_uuids=(uuid,))
             part = views[at].decide(one)
             claims += part.claims
@@ -217,13 +218,6 @@ def _commit(leases: Sequence[Lease], attempt: PlacementAttempt, decision: Decisi
             raise Conflict("A host changed while several clusters were decided; try again.")
         attempt.reserved[lease.replica.scope] = lease.made(commit.claims)
     return "+".join(lease.replica.scope for lease, _ in parts)
-
-
-def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:
-    order = in_order(views, spec)
-    if not order:
-        raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
-    return order[0]
 
 
 def _of(view: ClusterView, claims: Iterable[Claim]) -> list[Claim]:

@@ -159,7 +159,10 @@ class ClusterQueue:
         while not queued.done:
             self._serve_batch()
         if queued.leads:
-            self._hand_on_leadership()
+            with self._guard:
+                self._has_leader = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].lead()
         return queued.result()
 
     def arrivals_s(self) -> list[float]:
@@ -198,14 +201,6 @@ class ClusterQueue:
         for queued in failed:
             if not queued.done:
                 queued.fail(error)
-
-    def _hand_on_leadership(self) -> None:
-        with self._guard:
-            following = next(iter(self._waiting), None)
-            if following is not None:
-                following.lead()
-            else:
-                self._has_leader = False
 
     def _is_waited_for(self) -> bool:
         """Whether requests are queued; then one of them leads next."""
@@ -350,13 +345,11 @@ class ClusterQueue:
         """The requests that can be answered in time; and the others, without their claims."""
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
-        late = [
-            request for request in placed if request.queued.attempt.caller_deadline_s <= ready_s
-        ]
-        for request in late:
-            lease.view.give_back(request.commit.claims)
-            self._time_out(request.queued)
-        return [request for request in placed if not request.queued.done], late
+        late = [each for each in placed if each.queued.attempt.caller_deadline_s <= ready_s]
+        for each in late:
+            lease.view.give_back(each.commit.claims)
+            self._time_out(each.queued)
+        return [each for each in placed if not each.queued.done], late
 
     # Committing
 

@@ -195,11 +195,7 @@ class Scheduler:
         return complete(self.selecting(request, remaining_s=remaining_s))
 
     async def selecting(
-        self,
-        request: Request,
-        *,
-        remaining_s: float | None = None,
-        yield_slot: YieldSlot = keep_slot,
+        self, request: Request, remaining_s: float | None = None, yield_slot: YieldSlot = keep_slot
     ) -> Decision:
         """Choose and reserve a host for every instance of the request, and claim it in Placement.
 
@@ -228,14 +224,15 @@ class Scheduler:
         except BaseException as error:
             self._take_back(life)
             if isinstance(error, Exception):
-                self._failed(life, error)
+                self._decided(life, life.failed(error, clock.monotonic_s()))
+            if life.refresh and isinstance(error, NoValidHost):
+                observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")
             raise
         if life.refresh:
-            observer.count(
-                events.SECOND_LOOKS, "alternates" if life.refreshes_alternates else "placed"
-            )
+            result = "alternates" if life.refreshes_alternates else "placed"
+            observer.count(events.SECOND_LOOKS, result)
         self._unanswered[id(life.decision)] = life
-        self._decided(request, life.placed(life.decision, ended_s), life.decision)
+        self._decided(life, life.placed(life.decision, ended_s), life.decision)
         return life.decision
 
     async def _pass_stages(self, life: _Life) -> None:
@@ -248,18 +245,10 @@ class Scheduler:
                 # do.
                 at = next(n for n, (stage, _) in enumerate(stages) if stage >= back)
 
-    def _failed(self, life: _Life, error: Exception) -> None:
-        observer = self._deps.observer
-        self._decided(life.asked, life.failed(error, self._deps.clock.monotonic_s()))
-        if life.refresh and isinstance(error, NoValidHost):
-            observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")
-
-    def _decided(
-        self, request: Request, outcome: Outcome, decision: Decision | None = None
-    ) -> None:
+    def _decided(self, life: _Life, outcome: Outcome, decision: Decision | None = None) -> None:
         self._deps.observer.decided(outcome)
         if self._keep is not None:
-            self._keep(request, outcome, decision)
+            self._keep(life.asked, outcome, decision)
 
     async def selecting_once(
         self,
@@ -402,9 +391,7 @@ class Scheduler:
         with self._spent("verify", life):
             changed = await verifying.changed(life.decision, life.verification)
         chosen = [some[0] for some in life.decision.selections]
-        hosts = {
-            selection.service_host for selection in chosen if selection.compute_node_uuid in changed
-        }
+        hosts = {each.service_host for each in chosen if each.compute_node_uuid in changed}
         if hosts:
             # What cannot be stored, such as a tree that is gone, would be chosen for ever.
             again = hosts & life.changed
@@ -479,6 +466,5 @@ class Scheduler:
         deleted = take_back(self._deps, life)
         if self._claims is not None and life.claim is not None:
             claims = life.decision.claims
-            self._claims.take_back(
-                life.claim, {claim.instance_uuid for claim in claims if claim.id in deleted}
-            )
+            instances = {claim.instance_uuid for claim in claims if claim.id in deleted}
+            self._claims.take_back(life.claim, instances)

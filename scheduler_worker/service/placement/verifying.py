@@ -61,9 +61,7 @@ class Verifying:
     def __init__(self, deps: PlacementDependencies, ports: VerifyingPorts) -> None:
         self._deps = deps
         self._ports = ports
-        self._questions: Singleflight[Facts] = Singleflight(
-            deps.clock, name="verify", workers=_WORKERS
-        )
+        self._questions = Singleflight[Facts](deps.clock, name="verify", workers=_WORKERS)
 
     def begin(self, request: Request, decision: Decision, deadline_s: float) -> Verification:
         """Ask about the hosts of a decision; what waits for the same cell is asked together."""

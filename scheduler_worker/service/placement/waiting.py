@@ -83,8 +83,7 @@ class CapacityWaits:
             return self._fits(possible, request)
 
         try:
-            watch = self._watch(watched)
-            return bool(await watch.until(fits, until_s=until_s, yield_slot=attempt.yield_slot))
+            return bool(await self._watch(watched).until(fits, until_s, attempt.yield_slot))
         finally:
             attempt.spent("pending", since_s, clock.monotonic_s())
             with self._guard:

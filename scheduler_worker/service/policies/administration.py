@@ -82,12 +82,7 @@ class PolicyAdministration:
     # Policies
 
     def create(self, fields: PolicyFields, actor: Actor) -> StoredPolicy:
-        """Create a policy without units.
-
-        Raises:
-            Incomplete: it has no name.
-            Invalid, NameTaken: as :meth:`add`.
-        """
+        """Create a policy without units. Raises Incomplete without a name, and as :meth:`add`."""
         if fields.name is None:
             raise Incomplete("A policy", ["name"])
         empty = ClusterPolicy(
@@ -143,13 +138,9 @@ class PolicyAdministration:
         self.library.compile(document)
 
     def remove(self, policy_id: str, actor: Actor, *, expected_version: int | None = None) -> None:
-        """Remove a policy.
-
-        Raises:
-            NotFound, Invalid, EditConflict: as :meth:`update`.
-            InUse: clusters are attached to it; names them.
-        """
-        entry = self._entry(actor, "policy.remove", self.library.editable(policy_id).document, None)
+        """Remove a policy. Raises as :meth:`update`, and InUse, which names its clusters."""
+        before = editable(self.library.policy(policy_id)).document
+        entry = self._entry(actor, "policy.remove", before, None)
         self._store.remove(policy_id, expected_version=expected_version, audit=entry)
 
     # Units of a policy
@@ -158,8 +149,7 @@ class PolicyAdministration:
         self, policy_id: str, unit_id: str, actor: Actor, *, position: Position = "none"
     ) -> StoredPolicy:
         """Add a filter. Raises as :meth:`update`."""
-        unit = self.library.unit_as(unit_id, UnitKind.FILTER)
-        use = FilterUse(unit=unit.name, position=position)
+        use = FilterUse(unit=self.library.unit_as(unit_id, UnitKind.FILTER).name, position=position)
         return self._edit(
             policy_id, lambda now: structs.replace(now, filters=(*now.filters, use)), actor
         )
@@ -168,8 +158,7 @@ class PolicyAdministration:
         self, policy_id: str, unit_id: str, actor: Actor, *, factor: float = 1.0
     ) -> StoredPolicy:
         """Add a weight. Raises as :meth:`update`."""
-        unit = self.library.unit_as(unit_id, UnitKind.WEIGHT)
-        use = WeightUse(unit=unit.name, factor=factor)
+        use = WeightUse(unit=self.library.unit_as(unit_id, UnitKind.WEIGHT).name, factor=factor)
         return self._edit(
             policy_id, lambda now: structs.replace(now, weights=(*now.weights, use)), actor
         )
@@ -189,7 +178,7 @@ class PolicyAdministration:
         """
         unit = self.library.units().find(unit_id)
         if unit is None or unit.kind != kind:
-            self.library.editable(policy_id)
+            editable(self.library.policy(policy_id))
             raise NotFound(kind, unit_id)
 
         def without(now: ClusterPolicy) -> ClusterPolicy:
@@ -255,9 +244,8 @@ class PolicyAdministration:
             raise Invalid("unit", f"{unit.name} comes with the worker and cannot be removed")
         self._check_unused([unit])
         before = msgspec.json.encode({"name": unit.name, "kind": unit.kind}).decode()
-        self._store.remove_unit(
-            unit_id, self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
-        )
+        entry = self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
+        self._store.remove_unit(unit_id, entry)
         self._settle_units_now()
 
     def settle_units(self) -> bool:
@@ -291,7 +279,8 @@ class PolicyAdministration:
         self, policy_id: str, change: Callable[[ClusterPolicy], ClusterPolicy], actor: Actor
     ) -> StoredPolicy:
         def edit() -> StoredPolicy:
-            before, attached = self.library.editable(policy_id), self.attachments.of(policy_id)
+            before = editable(self.library.policy(policy_id))
+            attached = self.attachments.of(policy_id)
             return self._edited(before, attached, change(before.document), actor)
 
         return retried(edit)
@@ -336,9 +325,8 @@ class PolicyAdministration:
         return self.audit_log.entry(actor, action, subject, _json(before), _json(after))
 
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
-        return StoredPolicy(
-            document=document, changed_by=actor.user, changed_at_s=self._clock.time_s()
-        )
+        now_s = self._clock.time_s()
+        return StoredPolicy(document=document, changed_by=actor.user, changed_at_s=now_s)
 
 
 def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:

@@ -78,10 +78,6 @@ class PolicyLibrary:
         """The built-in policy with this id."""
         return next((each for each in self._built_in() if each.document.id == policy_id), None)
 
-    def editable(self, policy_id: str) -> StoredPolicy:
-        """The policy with this id. Raises NotFound, and Invalid where it is locked."""
-        return editable(self.policy(policy_id))
-
     def units(self, stored: Iterable[StoredUnit] | None = None) -> PolicyUnits:
         """All units; ``stored`` are the store's, if the caller has read them."""
         return PolicyUnits(self._catalogue(), self._store.units() if stored is None else stored)
@@ -112,10 +108,7 @@ class PolicyLibrary:
     def for_cluster(
         self, document: ClusterPolicy, own: Mapping[str, str], units: PolicyUnits
     ) -> ClusterPolicy:
-        """The document with a cluster's ``own`` parameters, checked and compiled on trial.
-
-        Raises Invalid.
-        """
+        """A document with a cluster's ``own`` parameters, checked and compiled. Raises Invalid."""
         parameters = cluster_parameters(document, own, units)
         check_parameters(document, parameters, units, known=document.parameters)
         document = structs.replace(document, parameters=parameters)
@@ -129,7 +122,7 @@ _TRIES = 50
 
 
 def editable(policy: StoredPolicy) -> StoredPolicy:
-    """The policy. Raises Invalid where it is locked."""
+    """The policy itself. Raises Invalid where it is locked."""
     if policy.is_locked:
         raise Invalid("policy", f"{policy.document.name} is locked; copy it and change the copy")
     return policy
@@ -156,10 +149,7 @@ class Attachments:
         self._clock = clock
 
     def clusters(self) -> list[str]:
-        """The names of all clusters: with hosts, or attached before.
-
-        Raises StateUnavailable.
-        """
+        """The names of all clusters: with hosts, or attached before. Raises StateUnavailable."""
         return sorted({*self._in_force.clusters(), *(attached.cluster for attached in self.all())})
 
     def all(self) -> list[Attachment]:

@@ -93,10 +93,7 @@ class AuditLog(Audit):
         self._store.record(entry)
 
     def purge(self, days: float) -> int:
-        """Delete entries older than so many days, in small batches; returns how many.
-
-        A large backlog takes several calls.
-        """
+        """Delete entries older than so many days; how many. A large backlog takes several calls."""
         before_s = self._clock.time_s() - days * _DAY_S
         deleted = 0
         for _ in range(_MAX_BATCHES):

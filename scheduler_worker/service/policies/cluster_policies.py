@@ -1,6 +1,6 @@
 """Attach, read and detach the policies of clusters."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from tenacity import (
@@ -36,6 +36,8 @@ class ClusterPolicies:
 
     def __init__(self, fleet: Fleet, pipelines: Callable[[], Pipelines]) -> None:
         self._fleet = fleet
+        self.clusters = fleet.read_names
+        """The names of the clusters that have hosts, or had some."""
         self._pipelines = pipelines
 
     @property
@@ -70,10 +72,6 @@ class ClusterPolicies:
         """Return to the policy ``nova``. Raises as :meth:`attach` does."""
         self._fleet.known_cluster(cluster)
         self.settle(cluster, lambda _: None)
-
-    def clusters(self) -> Sequence[str]:
-        """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""
-        return self._fleet.read_names()
 
     def settle(
         self, cluster: str, stored: Callable[[ClusterPolicy | None], ClusterPolicy | None]
@@ -116,7 +114,7 @@ class ClusterPolicies:
         def puts(now: frozenset[str]) -> list[Put]:
             enabled = frozenset(stored())
             return [
-                *(records.put_unit(unit_id) for unit_id in sorted(enabled - now)),
+                *(records.put_key(records.UNIT + unit_id) for unit_id in sorted(enabled - now)),
                 *(records.gone(records.UNIT + unit_id) for unit_id in sorted(now - enabled)),
             ]
 
@@ -140,7 +138,6 @@ class ClusterPolicies:
             raise RequestError("policy", "; ".join(problems))
 
     def _compile(self, policy: ClusterPolicy | None) -> None:
-        """Raises RequestError when the policy cannot be compiled."""
         try:
             if policy is not None:
                 self._pipelines().compile(policy)

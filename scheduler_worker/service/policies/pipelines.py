@@ -35,10 +35,7 @@ class Pipelines:
         """The pipeline of clusters that have no policy of their own."""
 
     def of(self, replica: ClusterReplica) -> Pipeline:
-        """The pipeline of a cluster; the caller holds the replica's lock.
-
-        Raises ClusterPolicyError: its policy cannot be compiled here.
-        """
+        """The pipeline of a cluster, whose lock the caller holds. Raises ClusterPolicyError."""
         if replica.policy is None:
             return self.nova
         if replica.compiled is None or replica.compiled[0] is not self:

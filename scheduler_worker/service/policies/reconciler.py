@@ -75,7 +75,6 @@ class Reconciler(Periodic):
         return repaired
 
     def _say(self, problems: dict[str, str]) -> None:
-        """Report the problems that are new, and remember all."""
         for subject, problem in problems.items():
             if self._problems.get(subject) != problem:
                 self._report(problem)

@@ -1,6 +1,6 @@
 """The trust levels of all nodes, polled in the background so that no request waits for them."""
 
-from collections.abc import Callable
+import logging
 from typing import Annotated
 
 import msgspec
@@ -11,6 +11,8 @@ from scheduler_worker.options import Opt
 from scheduler_worker.ports import Attestation, Clock
 from scheduler_worker.scheduling.filters.compute import TrustLevels, TrustSource
 from scheduler_worker.service.state.replica import Fleet
+
+LOG = logging.getLogger(__name__)
 
 
 class AttestationService(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,20 +46,13 @@ class Trust(Periodic, TrustSource):
     """Polls an attestation service twice per validity period of a level."""
 
     def __init__(
-        self,
-        attestation: Attestation,
-        fleet: Fleet,
-        clock: Clock,
-        *,
-        lasts_s: float,
-        report: Callable[[str], None],
+        self, attestation: Attestation, fleet: Fleet, clock: Clock, *, lasts_s: float
     ) -> None:
         super().__init__("attestation", self.poll, lasts_s / 2, first_s=lasts_s / 2)
         self._attestation = attestation
         self._fleet = fleet
         self._clock = clock
         self._lasts_s = lasts_s
-        self._report = report
         self._levels = TrustLevels()
         self._polled_s = float("-inf")
 
@@ -66,10 +61,7 @@ class Trust(Periodic, TrustSource):
         return self._levels if age_s < self._lasts_s else _NO_LEVELS
 
     def poll(self) -> float:
-        """Read the levels of all nodes; on a failure, report it and keep the old ones.
-
-        Returns the seconds until the next time.
-        """
+        """Read the levels of all nodes; on a failure, log it and keep the old ones."""
         polled_s = self._clock.monotonic_s()
         try:
             nodes = self._nodes(polled_s)
@@ -77,7 +69,7 @@ class Trust(Periodic, TrustSource):
         except StateUnavailable:
             return self._interval_s  # the state backend reports its outages itself
         except BackendError as error:
-            self._report(str(error))
+            LOG.warning("%s", error)
             return self._interval_s
         if levels != self._levels.of:
             self._levels = TrustLevels(self._levels.number + 1, levels)

@@ -229,7 +229,5 @@ def _entries(catalogue: Catalogue, files: Iterable[PluginFile]) -> Iterator[Cata
 def _broken(file: str, problem: str) -> CatalogueEntry:
     """Stands for a file under its own name, which no class can have."""
     description = f"{file} cannot be used: {problem}"
-    unit = unit_class(
-        PluginClass(file=file, name=file, kind=UnitKind.FILTER, description=description)
-    )
-    return structs.replace(entry(file, unit), is_enabled=False, problem=problem)
+    plugin = PluginClass(file=file, name=file, kind=UnitKind.FILTER, description=description)
+    return structs.replace(entry(file, unit_class(plugin)), is_enabled=False, problem=problem)

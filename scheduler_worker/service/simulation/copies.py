@@ -100,16 +100,14 @@ def page_of(
         with shared.reading(fleet.store) as now_s:
             puts = [
                 *map(records.put_aggregate, shared.aggregates.values()),
-                *map(records.put_cluster, shared.names),
-                *map(records.put_unit, sorted(shared.units)),
+                *(records.put_key(records.CLUSTER + name) for name in shared.names),
+                *(records.put_key(records.UNIT + unit_id) for unit_id in sorted(shared.units)),
             ]
         return _page(now_s, puts, None)
     replica = fleet.cluster(cluster)
     with replica.reading(fleet.store) as now_s:
         keys = sorted(
-            key
-            for key in replica.versions
-            if key.startswith(_COPIED) and (after is None or key > after)
+            key for key in replica.versions if key.startswith(_COPIED) and key > (after or "")
         )
         shown = keys[:limit]
         puts = [put for key in shown if (put := _put(replica, key)) is not None]

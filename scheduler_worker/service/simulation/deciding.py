@@ -102,7 +102,6 @@ def _hosts_of(
 
 
 def _single_nodes(by_key: Mapping[str, str]) -> list[tuple[str, HostRecord]]:
-    """The hosts with one node, by name."""
     nodes: dict[str, list[HostRecord]] = {}
     for node in hosts_in(by_key):
         nodes.setdefault(node.host, []).append(node)

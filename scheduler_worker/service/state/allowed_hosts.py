@@ -32,9 +32,8 @@ def narrowed(replica: ClusterReplica, request: Request) -> Request:
     spec = request.spec
     asked = migration_of(replica, request)
     if asked is not None:
-        allowed = tuple(
-            host for host in asked.candidates if spec.only_hosts is None or host in spec.only_hosts
-        )
+        only = spec.only_hosts
+        allowed = tuple(host for host in asked.candidates if only is None or host in only)
         spec = structs.replace(spec, only_hosts=allowed)
     # Of a migration too: its destination may be closing since the balance named it. A host whose
     # power action is overdue takes VMs again, as with migrations.

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import Conflict
@@ -64,22 +64,6 @@ _OpenMoves = Mapping[str, _OpenMove]
 _Planner = Callable[[ClusterReplica, Move, float], Transaction | None]
 
 
-class _MoveRecords(Replica):
-    """The records of unfinished moves, as this process knows them."""
-
-    def __init__(self) -> None:
-        self.moves = RecordKind(records.MOVE, records.read_move)
-        super().__init__(SCOPE, self.moves)
-
-    def of(self, uuids: Iterable[str]) -> dict[str, _OpenMove]:
-        """The moves of these hosts."""
-        return {
-            uuid: _OpenMove(self.moves[uuid], self.version(records.MOVE + uuid))
-            for uuid in uuids
-            if uuid in self.moves
-        }
-
-
 class _MovingHosts:
     """What all clusters contain of the hosts that move."""
 
@@ -92,7 +76,7 @@ class _MovingHosts:
 
     def add(self, replica: ClusterReplica, moves: _OpenMoves) -> None:
         with replica.lock:
-            self.finished |= replica.finished
+            self.finished.update(replica.finished)
             for uuid, (move, _) in moves.items():
                 if replica.scope != move.to and replica.table.row_of(uuid) is not None:
                     self.held.add(uuid)
@@ -119,7 +103,9 @@ class Moves:
         self._fleet = fleet
         self._observer = observer
         self._remember_answers_s = remember_answers_s
-        self._moves = _MoveRecords()
+        self._moves = RecordKind(records.MOVE, records.read_move)
+        """The unfinished ones, by host uuid."""
+        self._replica = Replica(SCOPE, self._moves)
 
     def bring(self, to: str, hosts: NewHosts) -> None:
         """Make ``to`` the only cluster of these hosts, and move what other clusters have of them.
@@ -177,19 +163,19 @@ class Moves:
             self._record(orphans.values(), orphans)
 
     def _record(self, moves: Iterable[Move], uuids: Collection[str]) -> _OpenMoves:
-        with self._moves.reading(self._fleet.store) as now_s:
+        with self._replica.reading(self._fleet.store) as now_s:
             new = [
-                self._moves.replacing(records.put_move(move, now_s + REMEMBERED_S))
+                self._replica.replacing(records.put_move(move, now_s + REMEMBERED_S))
                 for move in moves
-                if move.host_uuid not in self._moves.moves
+                if move.host_uuid not in self._moves
             ]
             if new:
                 written = self._fleet.store.write(SCOPE, new)
-                self._moves.apply_written(new, written, now_s)
+                self._replica.apply_written(new, written, now_s)
                 # Another worker recorded a move of the same host in between; its record counts.
                 if not all(written.applied):
-                    self._moves.refresh(self._fleet.store)
-            return self._moves.of(uuids)
+                    self._replica.refresh(self._fleet.store)
+            return self._known(uuids)
 
     def _finish(self, uuids: Collection[str], new_hosts: NewHosts) -> None:
         for _ in range(_ROUNDS):
@@ -216,10 +202,8 @@ class Moves:
             view.add(replica, moves)
         for replica in clusters[: len(targets)]:
             self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
-            view.finished |= replica.finished
-        departing = [
-            cluster for cluster in clusters if not moves.keys().isdisjoint(cluster.departures)
-        ]
+            view.finished.update(replica.finished)
+        departing = [each for each in clusters if not moves.keys().isdisjoint(each.departures)]
         if departing:
             self._drop(departing, clusters, moves, view)
         self._end([
@@ -267,7 +251,7 @@ class Moves:
         view.finished = set()
         for replica in clusters:
             with replica.reading(self._fleet.store):
-                view.finished |= replica.finished
+                view.finished.update(replica.finished)
         for replica in left:
             plan = partial(_plan_drop, view=view, marked=marked[replica.scope])
             self._write(replica, moves, plan)
@@ -284,8 +268,15 @@ class Moves:
             )
 
     def _open_moves(self, uuids: Iterable[str]) -> _OpenMoves:
-        with self._moves.reading(self._fleet.store):
-            return self._moves.of(uuids)
+        with self._replica.reading(self._fleet.store):
+            return self._known(uuids)
+
+    def _known(self, uuids: Iterable[str]) -> _OpenMoves:
+        return {
+            uuid: _OpenMove(self._moves[uuid], self._replica.version(records.MOVE + uuid))
+            for uuid in uuids
+            if uuid in self._moves
+        }
 
     def _write(self, replica: ClusterReplica, moves: _OpenMoves, plan: _Planner) -> list[str]:
         """Write a step of those moves that are unfinished; returns the hosts it was written for."""
@@ -297,10 +288,8 @@ class Moves:
                 if (planned := plan(replica, move, now_s))
             }
             # In this order: a move that is unfinished now was unfinished when the cluster was read.
-            unfinished = self._open_moves(plans) if plans else {}
-            plans = {
-                uuid: each for uuid, each in plans.items() if unfinished.get(uuid) == moves[uuid]
-            }
+            current = self._open_moves(plans) if plans else {}
+            plans = {uuid: each for uuid, each in plans.items() if current.get(uuid) == moves[uuid]}
             if not plans:
                 return []
             transactions = list(plans.values())
@@ -325,9 +314,7 @@ class Moves:
             key = records.HOST + uuid
             puts = [
                 records.gone(key),
-                records.put_departure(
-                    msgspec.structs.replace(departure, host=replica.table.records[row])
-                ),
+                records.put_departure(structs.replace(departure, host=replica.table.records[row])),
             ]
             return Transaction(puts, replica.guards([key, records.DEPARTURE + move.host_uuid]))
         host = new_hosts[uuid].host if uuid in new_hosts else None
@@ -358,24 +345,22 @@ class Moves:
         row = replica.table.row_of(uuid)
         record = None
         if row is None:
-            record = next(
-                (departure.host for departure in brought if departure.host), new_hosts.get(uuid)
-            )
-        if row is None and record is None:
-            return None
+            record = next((each.host for each in brought if each.host), new_hosts.get(uuid))
+            if record is None:
+                return None
         # In the same transaction as the host: so it arrives once, whoever tries again.
-        puts = [records.put_finished(move, now_s + REMEMBERED_S)]
+        until_s = now_s + REMEMBERED_S
+        puts = [records.put_key(records.FINISHED + move.id, until_s)]
         # A node created anew is there already: it counts what comes along under the former uuid.
         anew = replica.table.find(record.host, record.nodename) if record is not None else []
         if record is not None and not anew:
-            puts.append(records.put_host(msgspec.structs.replace(record, cluster=move.to)))
-            puts.append(records.put_node(record, now_s + REMEMBERED_S))
+            puts.append(records.put_host(structs.replace(record, cluster=move.to)))
+            # Whoever brings the node under another uuid meanwhile writes the same key.
+            puts.append(records.put_key(f"{records.NODE}{record.host}/{record.nodename}", until_s))
         puts += self._reserved(replica, brought, now_s)
         host = record.host if record is not None else replica.table.records[row or 0].host
         known = {key: dict(facts) for key, facts in replica.table.reported_instances(host).items()}
-        instances = {
-            key: facts for departure in brought for key, facts in departure.instances.items()
-        }
+        instances = {key: facts for each in brought for key, facts in each.instances.items()}
         if not instances.keys() <= known.keys():
             puts.append(records.put_instances(host, {**instances, **known}))
         if uuid in replica.departures:
@@ -413,7 +398,7 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     reserved = reservations.on_host(replica, uuid)
     answers = [answer for answer in replica.answers.values() if answer.host_uuid == uuid]
     instances = replica.table.reported_instances(host)
-    packed = msgspec.structs.replace(
+    packed = structs.replace(
         departure,
         is_packed=True,
         reservations=tuple(reserved),
@@ -436,7 +421,7 @@ def _plan_mark(
     departure = replica.departures.get(move.host_uuid)
     if departure is None or departure.has_arrived or not _has_arrived(departure, move, view):
         return None
-    marked = msgspec.structs.replace(departure, has_arrived=True)
+    marked = structs.replace(departure, has_arrived=True)
     return replica.replacing(records.put_departure(marked))
 
 

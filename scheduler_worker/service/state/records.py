@@ -104,14 +104,9 @@ def put_aggregate(aggregate: Aggregate) -> Put:
     return Put(f"{AGGREGATE}{aggregate.id}", _encode(aggregate))
 
 
-def put_cluster(name: str) -> Put:
-    """A cluster's name."""
-    return Put(CLUSTER + name, b"{}")
-
-
-def put_unit(unit_id: str) -> Put:
-    """That a unit is enabled."""
-    return Put(UNIT + unit_id, b"{}")
+def put_key(key: str, until_s: float | None = None) -> Put:
+    """A record that says everything by its key, such as a cluster's name."""
+    return Put(key, b"{}", until_s)
 
 
 def put_home(instance_uuid: str, cluster: str, until_s: float) -> Put:
@@ -127,21 +122,6 @@ def put_move(move: Move, until_s: float) -> Put:
 def put_departure(departure: Departure) -> Put:
     """A host that has left its cluster and not arrived in the next."""
     return Put(DEPARTURE + departure.move.host_uuid, _encode(departure))
-
-
-def put_finished(move: Move, until_s: float) -> Put:
-    """A move that has brought its host here, and must not do so again."""
-    return Put(FINISHED + move.id, b"{}", until_s)
-
-
-def put_node(record: HostRecord, until_s: float) -> Put:
-    """That a node came here. Whoever brings it under another uuid meanwhile writes the same key."""
-    return Put(f"{NODE}{record.host}/{record.nodename}", b"{}", until_s)
-
-
-def put_released(instance_uuid: str, until_s: float) -> Put:
-    """An instance whose reservations were released; a repeated release is answered alike."""
-    return Put(RELEASED + instance_uuid, b"{}", until_s)
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

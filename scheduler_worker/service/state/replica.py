@@ -18,7 +18,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.cluster_load import BalancingSwitch
-from scheduler_worker.model.host_records import Departure, HostRecord
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable, SetIndex
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
@@ -208,9 +208,11 @@ class GlobalReplica(Replica):
     """Aggregates, the names of the clusters, and the ids of the units that are enabled."""
 
     def __init__(self) -> None:
-        super().__init__(GLOBAL)
-        self.aggregates: dict[int, Aggregate] = {}
-        self.clusters: set[str] = set()
+        self.aggregates = RecordKind(records.AGGREGATE, records.read_aggregate)
+        """By their ids as text."""
+        self.clusters = RecordKind(records.CLUSTER, bytes)
+        self._units = RecordKind(records.UNIT, bytes)
+        super().__init__(GLOBAL, self.aggregates, self.clusters, self._units)
         # These are replaced and never changed, so they can be read without the lock.
         self.names: tuple[str, ...] = ()
         self.by_host: Mapping[str, tuple[Aggregate, ...]] = {}
@@ -224,18 +226,9 @@ class GlobalReplica(Replica):
             self.by_host = by_host(self.aggregates.values())
         if changes.reset or records.CLUSTER in kinds:
             self.names = tuple(sorted(self.clusters))
+        if changes.reset or records.UNIT in kinds:
+            self.units = frozenset(self._units)
         return is_current
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        kind, name = key[:2], key[2:]
-        if kind == records.CLUSTER:
-            self.clusters.discard(name) if value is None else self.clusters.add(name)
-        elif kind == records.AGGREGATE and value is None:
-            self.aggregates.pop(int(name), None)
-        elif kind == records.AGGREGATE and value is not None:
-            self.aggregates[int(name)] = records.read_aggregate(value)
-        elif kind == records.UNIT:
-            self.units = self.units - {name} if value is None else self.units | {name}
 
 
 class ClusterReplica(Replica):
@@ -246,9 +239,9 @@ class ClusterReplica(Replica):
         self.table = HostTable()
         self.places = places
         self.reservations: dict[str, Reservation] = {}
-        self.answers: dict[str, Reservation] = {}
+        self.answers = RecordKind(records.ANSWER, records.read_reservation)
         """Instance uuid -> its reservation that was absorbed a short while ago."""
-        self.released: set[str] = set()
+        self.released = RecordKind(records.RELEASED, bytes)
         """The instances whose reservations were released a short while ago."""
         self.policy: ClusterPolicy | None = None
         """The policy in force; None for the one compiled from the options."""
@@ -259,9 +252,9 @@ class ClusterReplica(Replica):
 
         New reservations are the exception: they only take capacity.
         """
-        self.departures: dict[str, Departure] = {}
+        self.departures = RecordKind(records.DEPARTURE, records.read_departure)
         """Host uuid -> the host on its way to another cluster."""
-        self.finished: set[str] = set()
+        self.finished = RecordKind(records.FINISHED, bytes)
         """The ids of the moves that brought a host here a short while ago."""
         self.moves_seen = 0
         """Grows whenever a host came or went by a move, even if some of its steps were missed."""
@@ -296,7 +289,7 @@ class ClusterReplica(Replica):
         if kind in {records.HOST, records.INSTANCES, records.RESERVATION}:
             self._take_of_table(kind, name, version, value)
         elif kind in {records.ANSWER, records.RELEASED}:
-            self._take_answer(kind, name, value)
+            (self.answers if kind == records.ANSWER else self.released).take(name, value)
         elif kind in {records.DEPARTURE, records.FINISHED}:
             self.moves_seen += 1
             self._take_move(kind, name, value)
@@ -323,8 +316,7 @@ class ClusterReplica(Replica):
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
         elif kind == records.INSTANCES:
-            instances = None if value is None else records.read_instances(value)
-            self.table.set_instances(name, instances)
+            self.table.set_instances(name, None if value is None else records.read_instances(value))
             self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
@@ -338,22 +330,13 @@ class ClusterReplica(Replica):
                 self.table.put(record, version)
             self.places.replace(self.scope, kind + name, before, _names(record))
 
-    def _take_answer(self, kind: str, name: str, value: bytes | None) -> None:
-        if kind == records.RELEASED:
-            self.released.discard(name) if value is None else self.released.add(name)
-        elif value is None:
-            self.answers.pop(name, None)
-        else:
-            self.answers[name] = records.read_reservation(value)
-
     def _take_move(self, kind: str, name: str, value: bytes | None) -> None:
         if kind == records.FINISHED:
-            self.finished.discard(name) if value is None else self.finished.add(name)
+            self.finished.take(name, value)
             return
-        before = self.departures.pop(name, None)
-        after = None if value is None else records.read_departure(value)
-        if after is not None:
-            self.departures[name] = after
+        before = self.departures.get(name)
+        self.departures.take(name, value)
+        after = self.departures.get(name)
         was = (name, *_names(before.host)) if before else ()
         now = (name, *_names(after.host)) if after else ()
         self.places.replace(self.scope, kind + name, was, now)
@@ -433,10 +416,7 @@ class Fleet:
         self._lock = threading.Lock()
 
     def refresh_globals(self) -> float:
-        """Read the aggregates, cluster names and enabled units; returns the store's time.
-
-        Raises StateUnavailable.
-        """
+        """Read aggregates, clusters, units; returns the store's time. Raises StateUnavailable."""
         return self.globals.refresh(self.store)
 
     def refresh(self, replicas: Collection[ClusterReplica] | None = None) -> set[str]:
@@ -450,10 +430,7 @@ class Fleet:
         return {replica.scope for replica in replicas}
 
     def load(self, clock: Clock) -> None:
-        """Load all scopes before requests wait for them; logs the progress.
-
-        Raises StateUnavailable.
-        """
+        """Load all scopes before requests wait for them; logs progress. Raises StateUnavailable."""
         began_s = logged_s = clock.monotonic_s()
         self.refresh_globals()
         clusters = self.clusters()

@@ -6,7 +6,7 @@ replica's lock.
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.host_records import reported_use
@@ -36,7 +36,7 @@ def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: f
     """Mark the reservations whose instances are announced on their host for the first time."""
     present = set(seen)
     return [
-        records.put_reservation(msgspec.structs.replace(reservation, announced_at_s=now_s))
+        records.put_reservation(structs.replace(reservation, announced_at_s=now_s))
         for reservation in reservations
         if reservation.announced_at_s is None and reservation.instance_uuid in present
     ]
@@ -60,9 +60,7 @@ def other_use(replica: ClusterReplica, row: int) -> ReportedUse:
     instances = replica.table.reported_instances(record.host)
     if not instances:
         return use
-    reserved = {
-        reservation.instance_uuid for reservation in replica.table.reservations_of_host(record.uuid)
-    }
+    reserved = {each.instance_uuid for each in replica.table.reservations_of_host(record.uuid)}
     return absorption.other_use(use, instances, reserved)
 
 
@@ -89,7 +87,7 @@ def confirmed(
     reservations = replica.reservations_of(instance_uuid)
     puts = [
         records.put_reservation(
-            msgspec.structs.replace(
+            structs.replace(
                 reservation,
                 state="confirmed",
                 # Reports since the first announcement may include the instance.
@@ -123,7 +121,7 @@ def released(
     puts = [*given_back(reservations), *forgotten(replica, instance_uuid, host=host)]
     # One that stays, on another host, will be released by its own call.
     if reservations and len(reservations) == len(known):
-        puts.append(records.put_released(instance_uuid, now_s + remember_s))
+        puts.append(records.put_key(records.RELEASED + instance_uuid, now_s + remember_s))
     return _plan(replica, reservations, puts, "released")
 
 
@@ -143,7 +141,7 @@ def taken_back(replica: ClusterReplica, made: Reservation) -> WritePlan | None:
 
 
 def _without_notes(reservation: Reservation) -> Reservation:
-    return msgspec.structs.replace(reservation, other_use=None, allocated_at_s=None)
+    return structs.replace(reservation, other_use=None, allocated_at_s=None)
 
 
 def given_back(reservations: Iterable[Reservation]) -> list[Put]:
@@ -167,12 +165,11 @@ def renamed(
     reserved = on_host(replica, before)
     for each in reserved:
         puts.append(records.gone(records.RESERVATION + each.id))
-        puts.append(records.put_reservation(msgspec.structs.replace(each, host_uuid=after)))
+        puts.append(records.put_reservation(structs.replace(each, host_uuid=after)))
     for each in replica.answers.values():
         until_s = each.created_at_s + remember_s
         if each.host_uuid == before and until_s > now_s:
-            answer = msgspec.structs.replace(each, host_uuid=after)
-            puts.append(records.put_answer(answer, until_s))
+            puts.append(records.put_answer(structs.replace(each, host_uuid=after), until_s))
     # Guard the answers too: one that was released meanwhile must not come back.
     keys = [put.key for put in puts if put.key.startswith(records.ANSWER)]
     return puts, [*guards(replica, reserved), *replica.guards(keys)]

@@ -122,7 +122,7 @@ class ScopeWatch:
         return len(self._waits)
 
     async def until(
-        self, check: Callable[[], T | None], *, until_s: float, yield_slot: YieldSlot
+        self, check: Callable[[], T | None], until_s: float, yield_slot: YieldSlot
     ) -> T | None:
         """Wait until ``check``, which looks at the replica, has an answer.
 

@@ -141,12 +141,8 @@ def cluster_inputs(
         vms = [vm for vm, _ in vms_of(record) if home[vm] == host]
         inputs.records[host] = record
         inputs.samples[host] = sample = sample_of(record, parameters, vms)
-        inputs.windows[host] = averages.add_to(
-            sample,
-            host,
-            windows,
-            is_new=state is None or record.reported_at_s > state.reported_at_s,
-        )
+        is_new = state is None or record.reported_at_s > state.reported_at_s
+        inputs.windows[host] = averages.add_to(sample, host, windows, is_new=is_new)
     return inputs
 
 
@@ -179,8 +175,12 @@ class ClusterTuning:
         Returns the diagnostics of the evaluation. Raises StateUnavailable.
         """
         settings = self._deps.settings
-        until_s = self._deps.clock.monotonic_s() + settings.interval_s
-        records = self._records()
+        fleet, clock = self._deps.fleet, self._deps.clock
+        begun_s = clock.monotonic_s()
+        replica = fleet.cluster(self._cluster)
+        replica.catch_up(fleet.store, clock, begun_s)
+        with replica.lock:
+            records = list(replica.table.records)
         self.refresh()
         states = dict(self._states.hosts)
         silent_after_s = settings.silent_after_s
@@ -202,6 +202,7 @@ class ClusterTuning:
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
         }
         to_send = inputs.outputs(cycle.changes)
+        until_s = begun_s + settings.interval_s
         unsent = self._send(inputs.records, to_send, notified_at_s, lead, until_s)
         written: dict[str, TunedHostState | None] = {
             host: inputs.host_state(host, before, set_before, notified_at_s[host])
@@ -211,18 +212,11 @@ class ClusterTuning:
         }
         # Silent hosts keep their states; those of removed hosts are deleted.
         written |= dict.fromkeys(states.keys() - {record.uuid for record in records})
-        self._states.write(self._deps.fleet.store, written, lead.at_s)
+        self._states.write(fleet.store, written, lead.at_s)
         return cycle.diagnostics
 
     def _averages(self, program: Program | None) -> MovingAverages:
         return MovingAverages.read_by(program, self._deps.settings.samples)
-
-    def _records(self) -> list[HostRecord]:
-        fleet, clock = self._deps.fleet, self._deps.clock
-        replica = fleet.cluster(self._cluster)
-        replica.catch_up(fleet.store, clock, clock.monotonic_s())
-        with replica.lock:
-            return list(replica.table.records)
 
     # Agents
 

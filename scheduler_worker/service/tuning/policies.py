@@ -6,9 +6,12 @@ before its next cycle.
 """
 
 import logging
+import math
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningPolicyError
 from scheduler_worker.model.policies import TuningProblem, TuningText
@@ -21,14 +24,12 @@ from scheduler_worker.ports import (
     TuningPolicySource,
     TuningPolicyTexts,
 )
-from scheduler_worker.service.tuning import clusters
-from scheduler_worker.service.tuning.clusters import Clusters
 from scheduler_worker.service.tuning.records import POLICY, SCOPE, TuningRecords, put_policy
-from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.issues import Issue, Place
+from scheduler_worker.tuning import loader, yaml_subset
+from scheduler_worker.tuning.issues import Issue, Issues, Kind, Place, quoted
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Value
-from scheduler_worker.tuning.yaml_subset import Source
+from scheduler_worker.tuning.yaml_subset import Node, Scalar, Source
 
 LOG = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ MOST_POLICIES = 100
 """The number of policies that may be set by RPC."""
 _MOST_ISSUES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+ALL_CLUSTERS = "*"
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_BOOLEANS = {"true": True, "false": False}
 
 
 class CurrentPolicy(TuningText, frozen=True):
@@ -52,6 +56,30 @@ class Alarm(TuningProblem, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.place or self.file or f'RPC {self.policy}'}: {self.message}"
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """The clusters file: which policies apply to which clusters, with which parameters.
+
+    It is written like this::
+
+        clusters:                   # a policy that is not named here applies to every cluster
+          ballooning: [east, west]
+        parameters:                 # seen by rules as policy.<name>; "*": every cluster's
+          "*": {balloon_enabled: true}
+          east: {balloon_min: 1048576}
+    """
+
+    restricted: Mapping[str, Collection[str]] = {}
+    """Policy -> its clusters; a policy without an entry applies to every cluster."""
+    parameters: Mapping[str, Mapping[str, Value]] = {}
+
+    def applies(self, policy: str, cluster: str) -> bool:
+        return policy not in self.restricted or cluster in self.restricted[policy]
+
+    def parameters_of(self, cluster: str) -> dict[str, Value]:
+        """Return the parameters of a cluster, which rules see as ``policy.<name>``."""
+        return {**self.parameters.get(ALL_CLUSTERS, {}), **self.parameters.get(cluster, {})}
 
 
 class TuningPolicies:
@@ -115,10 +143,7 @@ class TuningPolicies:
     # Changes
 
     def current(self) -> list[CurrentPolicy]:
-        """Return the policies that were set, and the files' policies, by name.
-
-        Raises StateUnavailable.
-        """
+        """Return the policies that were set, and the files', by name. Raises StateUnavailable."""
         self.refresh()
         with self._guard, self.records.lock:
             texts = self.records.texts
@@ -188,7 +213,7 @@ class TuningPolicies:
         self._in_force = {name: policy for name, policy in sorted(loaded.items()) if policy}
         if (file := read.clusters) is not None:
             try:
-                self._clusters = clusters.read(Source(file.place, file.text))
+                self._clusters = read_clusters(Source(file.place, file.text))
             except TuningPolicyError as error:
                 alarms.extend(_alarms(error.issues, file.file))
         elif not read.problems:
@@ -231,3 +256,72 @@ def _alarms(issues: Sequence[Issue], file: str | None, name: str | None = None) 
         yield Alarm(issue.what, file, name, issue.place)
     if len(issues) > _MOST_ISSUES:
         yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, name)
+
+
+def read_clusters(source: Source) -> Clusters:
+    """Read the file, as strictly as a policy. Raises TuningPolicyError with all its issues."""
+    issues = Issues()
+    root = yaml_subset.read(source, issues)
+    reader = _Reader(issues)
+    sections: dict[str, dict[str, Node]] = {"clusters": {}, "parameters": {}}
+    for key, node in reader.entries(root, "") if root else ():
+        if key in sections:
+            sections[key] = dict(reader.entries(node, key))
+        else:
+            reader.report(node, key, "is not known here; write clusters or parameters")
+    restricted = {
+        policy: reader.names(node, f"clusters.{policy}")
+        for policy, node in sections["clusters"].items()
+    }
+    parameters = {
+        cluster: reader.values(node, f"parameters.{cluster}")
+        for cluster, node in sections["parameters"].items()
+    }
+    issues.raise_if_any()
+    return Clusters(restricted, parameters)
+
+
+class _Reader:
+    """Reads node by node; each method reports issues and returns what it could read."""
+
+    def __init__(self, issues: Issues) -> None:
+        self._issues = issues
+
+    def entries(self, node: Node, path: str) -> Iterator[tuple[str, Node]]:
+        """``{ NAME: node, ... }``."""
+        if isinstance(node, yaml_subset.Mapping):
+            yield from ((key, value) for key, (_, value) in node.entries.items())
+        elif not (isinstance(node, Scalar) and node.is_null):
+            self.report(node, path, "must be a mapping")
+
+    def names(self, node: Node, path: str) -> frozenset[str]:
+        """``[ NAME, ... ]``."""
+        if not isinstance(node, yaml_subset.Sequence):
+            self.report(node, path, "must be a list of clusters")
+            return frozenset()
+        scalars = [item for item in node.items if isinstance(item, Scalar) and not item.is_null]
+        if len(scalars) < len(node.items):
+            self.report(node, path, "must be a list of names")
+        return frozenset(scalar.text for scalar in scalars)
+
+    def values(self, node: Node, path: str) -> dict[str, Value]:
+        """``{ NAME: number | true | false | text, ... }``."""
+        return {key: self._value(value, f"{path}.{key}") for key, value in self.entries(node, path)}
+
+    def _value(self, node: Node, path: str) -> Value:
+        if not isinstance(node, Scalar) or node.is_null:
+            self.report(node, path, "must be a number, true, false or a text")
+            return None
+        if node.plain and node.text in _BOOLEANS:
+            return _BOOLEANS[node.text]
+        if node.plain and _NUMBER.fullmatch(node.text) and math.isfinite(float(node.text)):
+            return float(node.text)
+        if node.plain and node.text[:1] in "-+.0123456789":
+            problem = f"{quoted(node.text)} is not a number; quote it if it is a text"
+            self.report(node, path, problem)
+        return node.text
+
+    def report(self, node: Node, path: str, message: str) -> None:
+        """Add an issue of a node, unless it has one already."""
+        if type(node) is not Node:
+            self._issues.add(Kind.SCHEMA, node.place, path, message)

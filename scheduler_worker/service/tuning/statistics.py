@@ -32,12 +32,10 @@ def sample_of(record: HostRecord, parameters: Mapping[str, Value], only: Iterabl
         objects = _objects(reported[uuid], VM)
         by_name = objects.pop(DISKS, {})
         objects[VM] = {"id": uuid} | objects.get(VM, {})
-        objects[POLICY] = {**parameters, **objects.get(POLICY, {})}
+        objects[POLICY] = policy = {**parameters, **objects.get(POLICY, {})}
         vms[uuid] = objects
         if by_name:
-            disks[uuid] = {
-                name: _disk(name, fields, objects[POLICY]) for name, fields in by_name.items()
-            }
+            disks[uuid] = {name: _disk(name, fields, policy) for name, fields in by_name.items()}
     return Sample(host, vms, disks)
 
 

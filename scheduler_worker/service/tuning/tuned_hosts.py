@@ -46,8 +46,11 @@ class TunedHosts:
             StateUnavailable: the store cannot be reached.
         """
         self._policies.refresh()
-        names = self._fleet.read_names()
-        known = {name: self._current(name) for name in names if cluster in {None, name}}
+        known: dict[str, StoredHostStates] = {}
+        for name in self._fleet.read_names():
+            if cluster in {None, name}:
+                known[name] = self._states.setdefault(name, StoredHostStates(name))
+                known[name].refresh(self._fleet.store)
 
         def tuned(replica: ClusterReplica) -> Iterable[str]:
             states = known.get(replica.scope)
@@ -75,14 +78,5 @@ class TunedHosts:
         """Return the output of each rule by its id, as this process has the policies."""
         program = self._policies.program(cluster)
         plans = program.plans.values() if program else ()
-        return {
-            rule.id: output.name
-            for plan in plans
-            for output in plan.outputs
-            for rule in output.rules
-        }
-
-    def _current(self, cluster: str) -> StoredHostStates:
-        states = self._states.setdefault(cluster, StoredHostStates(cluster))
-        states.refresh(self._fleet.store)
-        return states
+        outputs = [output for plan in plans for output in plan.outputs]
+        return {rule.id: output.name for output in outputs for rule in output.rules}

@@ -72,8 +72,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         program = self.policies.program(cluster)
         if program is not None:  # else its policies were withdrawn meanwhile
             parameters = self.policies.parameters(cluster)
-            diagnostics = self._tuning_of(cluster).tune(program, parameters, lead)
-            self._report(cluster, diagnostics)
+            self._report(cluster, self._tuning_of(cluster).tune(program, parameters, lead))
 
     def ended(self, cluster: str, took_s: float, _: None) -> None:
         self._observer.time(events.TUNING_TIME, took_s, cluster)

@@ -17,7 +17,7 @@ def proposed(vm: str = "v", source: str = "a", *destinations: str) -> Migration:
 
 def asked(vm: str = "v", *, now_s: float = 0.0, ledger: MigrationLedger | None = None):
     return (ledger or MigrationLedger()).ask(
-        proposed(vm), action_id=f"m-{vm}", policy="p@1", now_s=now_s, limits=LIMITS
+        proposed(vm), id=f"m-{vm}", policy="p@1", now_s=now_s, limits=LIMITS
     )
 
 

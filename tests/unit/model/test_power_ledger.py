@@ -13,7 +13,7 @@ DONE, STARTED = Progress(state="done"), Progress(state="started")
 
 def asked(ledger: PowerLedger | None = None, now_s: float = 0.0) -> PowerLedger:
     return (ledger or PowerLedger()).ask(
-        REST, action_id=f"at {now_s:g}", policy="save@1", now_s=now_s, limits=LIMITS
+        REST, id=f"at {now_s:g}", policy="save@1", now_s=now_s, limits=LIMITS
     )
 
 
@@ -71,7 +71,7 @@ def test_its_host_waits_longer_after_each_failure_and_others_do_not():
 def test_failures_that_nothing_came_after_are_forgotten():
     ledger = asked().fail("x", 0.0, LIMITS)
     later = PowerAction(host="b", to="up", reason="")
-    found = ledger.ask(later, action_id="2", policy="p", now_s=1000.0, limits=LIMITS)
+    found = ledger.ask(later, id="2", policy="p", now_s=1000.0, limits=LIMITS)
     assert found.setbacks == {}
 
 

@@ -1,6 +1,7 @@
 """The feeder: what it stores and what not, turns, cells that are down, and what requests hear."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -324,7 +325,8 @@ def test_a_hosts_providers_come_with_its_report(world, source):
     source.put("a", disk_available_least=0)
     source.put("b", disk_available_least=7)
     fed = feeder(world, source)
-    fed._deps = fed._deps._replace(providers=Providers())
+    providers: Any = Providers()
+    fed._deps = fed._deps._replace(providers=providers)
     fed.run_due()
     assert "still being read" in (fed.unready() or "")
     Providers.is_begun = True

@@ -222,7 +222,7 @@ def test_a_fanout_is_applied_once_by_all_workers_together(world):
 def test_a_late_aggregate_does_not_replace_a_newer_one(world):
     def sent(name, updated_at):
         world.inventory.update_aggregates([Aggregate(id=1, name=name, updated_at=updated_at)])
-        return world.fleet.globals.aggregates[1].name
+        return world.fleet.globals.aggregates["1"].name
 
     assert sent("first", 10.0) == "first"
     assert sent("late", 9.0) == "first"
@@ -235,7 +235,7 @@ def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, mo
     update = world.beside().inventory.update_aggregates
     before_next(monkeypatch, world.state, "write", lambda: update(newer))
     world.inventory.update_aggregates([Aggregate(id=1, name="older", updated_at=8.0)])
-    assert world.fleet.globals.aggregates[1].name == "newer"
+    assert world.fleet.globals.aggregates["1"].name == "newer"
 
 
 def test_aggregates_come_and_go(world):

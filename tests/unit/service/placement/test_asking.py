@@ -98,7 +98,7 @@ def scene(*names: str, disk: int = 100, workers: int = 2, **limits: Any) -> tupl
     placement = Pooled(*names, disk=disk)
     sharing: Any = SimpleNamespace(known=placement.known, read=placement.read_sharing)
     world = World(
-        placement=PlacementPorts(placement, placement),
+        placement=PlacementPorts(placement, placement.read_again),
         asking=CandidatesPorts(
             placement, sharing, placement, settings=AskingSettings(workers=workers)
         ),

@@ -149,7 +149,9 @@ def test_a_claim_that_always_meets_faster_writers_is_a_conflict_when_its_time_is
 def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypatch):
     monkeypatch.setattr(random, "uniform", lambda least, most: math.inf)
     placement = PlacementModel(**{"uuid-a": ROOM})
-    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=1)))
+    world = World(
+        placement=PlacementPorts(placement, placement.read_again, ClaimSettings(workers=1))
+    )
     world.report(host("a"))
     placement.before = lambda consumers: BUSY if consumers[0].uuid == "i1" else None
     with Threads(1) as threads:
@@ -312,7 +314,7 @@ def all_at_once(
     placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
     placement.capacities |= capacities or {}
     settings = ClaimSettings(workers=workers, batch=batch)
-    world = World(placement=PlacementPorts(placement, placement, settings))
+    world = World(placement=PlacementPorts(placement, placement.read_again, settings))
     world.report(*[host(name) for name in names])
     gate = Gate(placement)
     answers: dict[str, Any] = {}
@@ -351,7 +353,9 @@ def test_claims_of_one_provider_are_not_written_beside_each_other():
 
 def test_claims_of_different_providers_are_written_beside_each_other():
     placement = PlacementModel(**{f"uuid-{name}": ROOM for name in "ab"})
-    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=2)))
+    world = World(
+        placement=PlacementPorts(placement, placement.read_again, ClaimSettings(workers=2))
+    )
     world.report(host("a"), host("b"))
     gate = Gate(placement)
     with Threads(1) as threads:
@@ -469,7 +473,7 @@ def test_a_request_waits_for_placement_without_its_slot():
 
 def test_so_many_wait_without_slots_as_may_be_written_soon():
     placement = PlacementModel(**{"uuid-a": ROOM})
-    ports = PlacementPorts(placement, placement, ClaimSettings(batch=1, workers=1))
+    ports = PlacementPorts(placement, placement.read_again, ClaimSettings(batch=1, workers=1))
     world = World(placement=ports)
     world.report(host("a"))
     gate, yielded = Gate(placement), []

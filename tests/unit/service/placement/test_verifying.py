@@ -136,7 +136,7 @@ def test_a_host_that_is_named_is_verified_too(cloud):
 def test_what_was_claimed_on_a_host_that_has_changed_is_taken_back():
     room = {"VCPU": 4, "MEMORY_MB": 8192, "DISK_GB": 100}
     placement = PlacementModel(**{f"uuid-{name}": room for name in NAMES})
-    cloud = Cloud(placement=PlacementPorts(placement, placement))
+    cloud = Cloud(placement=PlacementPorts(placement, placement.read_again))
     cloud.force_down("a")
     assert cloud.hosts() == ["b"]
     cloud.world.scheduler.close(5.0)

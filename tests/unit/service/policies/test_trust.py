@@ -35,11 +35,8 @@ class Service:
 
 class Stage:
     def __init__(self, lasts_s: float = 60) -> None:
-        self.world, self.service, self.reported = World(), Service(), []
-        self.trust = Trust(
-            self.service, self.world.fleet, self.world.clock, lasts_s=lasts_s,
-            report=self.reported.append,
-        )  # fmt: skip
+        self.world, self.service = World(), Service()
+        self.trust = Trust(self.service, self.world.fleet, self.world.clock, lasts_s=lasts_s)
         self.unit = TrustedFilter(
             UnitContext(
                 name="TrustedFilter",
@@ -100,12 +97,12 @@ def test_a_changed_level_applies_to_a_class_of_requests_decided_before(stage):
     assert chosen("i3") == "b"
 
 
-def test_without_an_answer_levels_are_valid_until_they_are_too_old(stage):
+def test_without_an_answer_levels_are_valid_until_they_are_too_old(stage, caplog):
     stage.trust.poll()
     stage.service.says = BackendError("The attestation service is away.")
     stage.world.clock.advance(59)
     stage.trust.poll()
-    assert stage.reported == ["The attestation service is away."]
+    assert caplog.messages == ["The attestation service is away."]
     assert stage.passing() == "a"
     stage.world.clock.advance(1)
     assert stage.passing() == ""
@@ -131,7 +128,7 @@ def test_without_a_service_no_host_is_trusted(stage):
     assert not TrustedFilter().passes(stage.hosts, TRUSTED).any()
 
 
-def test_an_outage_of_the_state_is_not_reported_here(stage, monkeypatch):
+def test_an_outage_of_the_state_is_not_reported_here(stage, monkeypatch, caplog):
     monkeypatch.setattr(stage.world.state, "changes", raising(StateUnavailable("away")))
     stage.trust.poll()
-    assert stage.reported == []
+    assert caplog.messages == []

@@ -15,6 +15,10 @@ from tests.support.services import World, host
 WEST = records.CLUSTER + "west"
 
 
+def cluster(name: str) -> Put:
+    return records.put_key(records.CLUSTER + name)
+
+
 def changes(epoch: str, version: int, *puts: Put, reset: bool = False) -> Changes:
     entries = [Change(put.key, version, put.value) for put in puts]
     return Changes(epoch=epoch, version=version, now_s=0.0, entries=entries, reset=reset)
@@ -22,12 +26,10 @@ def changes(epoch: str, version: int, *puts: Put, reset: bool = False) -> Change
 
 def test_names_do_not_change_while_they_are_iterated():
     replica = GlobalReplica()
-    replica.apply(
-        changes("e", 1, records.put_cluster("west"), records.put_cluster("east"), reset=True)
-    )
+    replica.apply(changes("e", 1, cluster("west"), cluster("east"), reset=True))
     reading = iter(replica.names)
     assert next(reading) == "east"
-    replica.apply(changes("e", 2, records.gone(WEST), records.put_cluster("north")))
+    replica.apply(changes("e", 2, records.gone(WEST), cluster("north")))
     assert list(reading) == ["west"]
     assert replica.names == ("east", "north")
 
@@ -35,27 +37,27 @@ def test_names_do_not_change_while_they_are_iterated():
 def test_older_changes_that_arrive_late_are_ignored():
     replica = GlobalReplica()
     replica.apply(changes("e", 0, reset=True))
-    early = changes("e", 1, records.put_cluster("west"))
-    late = changes("e", 2, records.gone(WEST), records.put_cluster("east"))
+    early = changes("e", 1, cluster("west"))
+    late = changes("e", 2, records.gone(WEST), cluster("east"))
     replica.apply(late)
     replica.apply(early)
     assert (replica.names, replica.seen) == (("east",), Seen("e", 2))
-    replica.apply(changes("another", 1, records.put_cluster("west"), reset=True))
+    replica.apply(changes("another", 1, cluster("west"), reset=True))
     assert (replica.names, replica.seen) == (("west",), Seen("another", 1))
 
 
 def test_changes_that_follow_on_what_is_not_there_are_not_applied():
     """Replies to questions from before and after a loss of data arrive in any order."""
     replica = GlobalReplica()
-    lost = changes("before", 8, records.put_cluster("west"), reset=True)
+    lost = changes("before", 8, cluster("west"), reset=True)
     follow_up = changes("after", 2)
-    assert replica.apply(changes("after", 2, records.put_cluster("east"), reset=True))
+    assert replica.apply(changes("after", 2, cluster("east"), reset=True))
     assert replica.apply(lost)
     assert not replica.apply(follow_up)
     assert (replica.names, replica.seen) == (("west",), Seen("before", 8))
-    assert replica.apply(changes("after", 2, records.put_cluster("east"), reset=True))
-    assert not replica.apply(changes("before", 9, records.put_cluster("west")))
-    gap = structs.replace(changes("after", 7, records.put_cluster("north")), since=5)
+    assert replica.apply(changes("after", 2, cluster("east"), reset=True))
+    assert not replica.apply(changes("before", 9, cluster("west")))
+    gap = structs.replace(changes("after", 7, cluster("north")), since=5)
     assert not replica.apply(gap)
     assert (replica.names, replica.seen) == (("east",), Seen("after", 2))
 
@@ -76,9 +78,7 @@ def test_new_hosts_come_before_what_refers_to_them_and_go_when_they_are_deleted(
 def test_a_store_that_lost_its_data_resets_names_and_aggregates():
     replica = GlobalReplica()
     aggregate = Aggregate(id=1, name="ssd", hosts=("a",))
-    replica.apply(
-        changes("e", 1, records.put_cluster("east"), records.put_aggregate(aggregate), reset=True)
-    )
+    replica.apply(changes("e", 1, cluster("east"), records.put_aggregate(aggregate), reset=True))
     assert replica.by_host["a"] == (aggregate,)
     replica.apply(changes("other", 1, reset=True))
     assert (replica.names, dict(replica.by_host)) == ((), {})

@@ -3,25 +3,27 @@
 import pytest
 
 from scheduler_worker.errors import TuningPolicyError
-from scheduler_worker.service.tuning.clusters import read
+from scheduler_worker.service.tuning.policies import read_clusters
 from scheduler_worker.tuning.yaml_subset import Source
 
 
 def test_policies_apply_everywhere_unless_restricted():
-    found = read(Source("f", "clusters: {a: [east, west], b: []}"))
+    found = read_clusters(Source("f", "clusters: {a: [east, west], b: []}"))
     assert found.applies("a", "east") and not found.applies("a", "north")
     assert not found.applies("b", "east")
     assert found.applies("c", "north")
 
 
 def test_parameters_of_a_cluster_take_precedence_over_common_ones():
-    found = read(Source("f", 'parameters: {"*": {x: 1, y: yes}, east: {x: -2.5e1, z: true}}'))
+    found = read_clusters(
+        Source("f", 'parameters: {"*": {x: 1, y: yes}, east: {x: -2.5e1, z: true}}')
+    )
     assert found.parameters_of("west") == {"x": 1.0, "y": "yes"}
     assert found.parameters_of("east") == {"x": -25.0, "y": "yes", "z": True}
 
 
 def test_either_part_may_be_missing_or_empty():
-    assert read(Source("f", "clusters:")).parameters_of("east") == {}
+    assert read_clusters(Source("f", "clusters:")).parameters_of("east") == {}
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,11 @@ def test_either_part_may_be_missing_or_empty():
 )
 def test_issues_have_their_places(text, issue):
     with pytest.raises(TuningPolicyError) as refused:
-        read(Source("f", text))
+        read_clusters(Source("f", text))
     assert issue in str(refused.value)
 
 
 def test_a_node_with_an_issue_has_no_second_one():
     with pytest.raises(TuningPolicyError) as refused:
-        read(Source("f", "clusters: {a: *b}\nparameters: {east: {x: !t 1}}\n"))
+        read_clusters(Source("f", "clusters: {a: *b}\nparameters: {east: {x: !t 1}}\n"))
     assert [str(each.kind) for each in refused.value.issues] == ["E_YAML", "E_YAML"]
