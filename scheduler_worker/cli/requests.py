@@ -17,11 +17,13 @@ from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.decisions import HostVerdict
-from scheduler_worker.operations.capacity import CapacityAnswer, CapacityRequest, capacity
-from scheduler_worker.operations.explain import (
+from scheduler_worker.operations.requests import (
+    CapacityAnswer,
+    CapacityRequest,
     ClusterExplanation,
     ExplainRequest,
     ExplanationView,
+    capacity,
     explain,
 )
 

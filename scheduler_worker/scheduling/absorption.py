@@ -51,7 +51,7 @@ TAKES = "takes"
 It is remembered when the instance's reservation is absorbed, since few reports tell it.
 """
 
-Sizes = tuple[int, int, int]
+Sizes = tuple[int, ...]
 Facts = Mapping[str, Mapping[str, Any]]
 """Instance uuid -> what is known of it."""
 _DIMENSIONS = ("vcpus", "memory_mb", "disk_mb")
@@ -228,12 +228,10 @@ def _known(instances: Facts, reserved: Container[str]) -> Sizes:
 def _takes(facts: Mapping[str, Any]) -> Sizes:
     """What the reports tell of an instance, else what was remembered, else nothing."""
     if facts.get("vcpus") is None:
-        vcpus, memory_mb, disk_mb = facts.get(TAKES, (0, 0, 0))
-        return vcpus, memory_mb, disk_mb
+        return tuple(facts.get(TAKES, (0, 0, 0)))
     disk_gb = (facts.get("root_gb") or 0) + (facts.get("ephemeral_gb") or 0)
     return facts["vcpus"], facts.get("memory_mb") or 0, 1024 * disk_gb
 
 
 def _sum(sizes: Iterable[Sizes]) -> Sizes:
-    vcpus, memory_mb, disk_mb = map(sum, zip((0, 0, 0), *sizes, strict=True))
-    return vcpus, memory_mb, disk_mb
+    return tuple(map(sum, zip((0, 0, 0), *sizes, strict=True)))

@@ -336,9 +336,17 @@ class CpuPinningFilter(Filter):
         vm = spec.machine
         return vm.pinning, vm.pinned_cpus, spec.flavor.vcpus, vm.run_on
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        answers = (_can_pin(host, spec) for host in hosts.states())
-        return np.fromiter(answers, bool, len(hosts)) | demand.is_there(hosts, spec)
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        vm, virt = spec_obj.machine, host_metrics.facts_of(host_state)
+        if vm.run_on == host_state.host:
+            return True
+        taken, pending = virt.exclusive_cpus, host_state.virt_use
+        online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
+        if vm.pinning == "resize_and_pin":
+            return not taken and not pending.exclusive_vcpus
+        if vm.pinning == "manual":
+            return set(vm.pinned_cpus) <= online - taken
+        return bool(spec_obj.flavor.vcpus <= len(online - taken) - pending.exclusive_vcpus)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         taken = sorted(host_metrics.facts_of(host_state).exclusive_cpus)
@@ -346,14 +354,3 @@ class CpuPinningFilter(Filter):
         return (
             f"cannot give CPUs {pinned}; VMs have {listed(list(map(str, taken))) or 'none'} alone"
         )
-
-
-def _can_pin(host: HostState, spec: RequestSpec) -> bool:
-    vm, virt = spec.machine, host_metrics.facts_of(host)
-    taken, pending = virt.exclusive_cpus, host.virt_use
-    online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
-    if vm.pinning == "resize_and_pin":
-        return not taken and not pending.exclusive_vcpus
-    if vm.pinning == "manual":
-        return set(vm.pinned_cpus) <= online - taken
-    return bool(spec.flavor.vcpus <= len(online - taken) - pending.exclusive_vcpus)

@@ -254,7 +254,11 @@ class HighPerformanceWeight(Weigher):
                 hosts, ("spread", vcpus), lambda virt: _spread(virt, vcpus), "f8"
             )
         topology = demand.topology(spec)
-        fits = host_metrics.of_facts(hosts, ("wide", topology), lambda virt: _holds(virt, topology))
+
+        def holds(virt: VirtHost) -> bool:
+            return all(has >= asked for has, asked in zip(_topology(virt), topology, strict=True))
+
+        fits = host_metrics.of_facts(hosts, ("wide", topology), holds)
         return np.where(fits, 1.0, _WORST)
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
@@ -265,10 +269,6 @@ def _topology(virt: VirtHost) -> tuple[int, int, int]:
     """Sockets, cores for each socket and threads for each core; 0 where unknown."""
     sockets, cores, threads = virt.sockets or 0, virt.cores or 0, virt.threads or 0
     return sockets, cores // max(1, sockets), threads // max(1, cores)
-
-
-def _holds(virt: VirtHost, topology: tuple[int, int, int]) -> bool:
-    return all(has >= asked for has, asked in zip(_topology(virt), topology, strict=True))
 
 
 def _spread(virt: VirtHost, vcpus: int) -> float:

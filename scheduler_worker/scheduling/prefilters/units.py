@@ -40,8 +40,6 @@ from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_
 from scheduler_worker.scheduling.prefilters.needs import Needs, Resources, Supply, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED, RequestFilterParameters
 
-PCPU = "PCPU"
-
 
 class Inventories(Filter):
     """Passes hosts whose inventories have room for the instance's vCPUs, memory and disk."""
