@@ -19,9 +19,15 @@ from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.tuning.statistics import sample_of
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
+from scheduler_worker.tuning.dry_run import (
+    OutputExplanation,
+    dry_run,
+    explanations,
+    outputs_over_time,
+    repeated,
+    table,
+)
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic
-from scheduler_worker.tuning.explain import OutputExplanation, explanations
 from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Sample, Value

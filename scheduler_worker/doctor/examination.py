@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scheduler_worker import api_process, factories, preflight, remedies
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.nova import inspection as nova_inspection
+from scheduler_worker.backends.nova.database import inspected
 from scheduler_worker.backends.nova.source import NovaDatabases
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
@@ -210,7 +210,7 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
 
 
 def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[Finding]:
-    facts = nova_inspection.inspected(source.database(part.id if part else None))
+    facts = inspected(source.database(part.id if part else None))
     yield rules.database_account(f"{name} at {facts.name} ({facts.version})", facts.writes)
 
 

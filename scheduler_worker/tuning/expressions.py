@@ -17,6 +17,7 @@ last one is the result. So nothing after the parser recurses, however the text i
 import math
 import re
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import msgspec
@@ -275,10 +276,9 @@ class _Parser:
 
     def _fold(self, op: str, arguments: list[int], token: Token) -> int:
         """Combine arguments by a binary operation; a single one still has to be a number."""
-        result = arguments[0]
-        for argument in arguments[1:]:
-            result = self._step(op, result, argument, at=token.at)
-        return self._step("positive", result, at=token.at) if len(arguments) == 1 else result
+        if len(arguments) == 1:
+            return self._step("positive", *arguments, at=token.at)
+        return reduce(lambda *pair: self._step(op, *pair, at=token.at), arguments)
 
     def _step(self, op: str, *args: int, value: float | str = 0.0, at: int) -> int:
         self._steps.append(Step(op, args, value, at))

@@ -1,9 +1,11 @@
 """Nova's databases as a source of hosts: one part for each cell that is not disabled."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, literal, or_, select
 
@@ -25,7 +27,6 @@ from scheduler_worker.backends.nova.tables import (
     seconds,
     services,
 )
-from scheduler_worker.backends.nova.urls import filled
 from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.feed import (
@@ -41,6 +42,7 @@ from scheduler_worker.model.feed import (
 
 _API = "[api_database] connection"
 _COMPUTE = "nova-compute"
+_VARIABLE = re.compile(r"\{(\w*)\}")
 _CELLS = select(cell_mappings).where(cell_mappings.c.uuid != CELL0)
 _CHANGED_AT: ColumnElement[Any] = func.coalesce(
     compute_nodes.c.updated_at, compute_nodes.c.created_at
@@ -54,11 +56,10 @@ class NovaDatabases:
         """Raises ConfigError for a connection that cannot be used; connects to nothing."""
         self._settings = settings
         self._decode = decode
-        self._api = ReadOnlyDatabase(
-            _API,
-            _with_parameters(settings.api_connection, settings.connection_parameters),
-            settings,
-        )
+        url = settings.api_connection
+        if settings.connection_parameters:
+            url += f"{'&' if '?' in url else '?'}{settings.connection_parameters}"
+        self._api = ReadOnlyDatabase(_API, url, settings)
         self._cells: dict[str, _Cell] = {}
 
     def outline(self) -> Outline:
@@ -219,6 +220,65 @@ class _Cell:
             self._database.close()
 
 
+def filled(template: str, local: str | None) -> str:
+    """The URL of a cell's database; the mapping may have a template of the local configuration's.
+
+    A template names parts of ``[database] connection`` in braces: ``{scheme} {username} {password}
+    {hostname} {port} {path} {query} {fragment}``, the path without its first slash. If that URL
+    names several hosts, ``{username1} {password1} {hostname1} {port1}`` are of the first host, and
+    so on; without a number, it is the first.
+
+    Raises ConfigError: the template names a part that the local URL does not have; it names no
+    value.
+    """
+    names = set(_VARIABLE.findall(template))
+    if not names:
+        return template
+    if not local:
+        raise ConfigError(
+            "its database connection is a template, and [database] connection, which fills it, is "
+            "not set"
+        )
+    parts = _parts(local)
+    if missing := sorted(names - parts.keys()):
+        raise ConfigError(
+            f"its database connection is a template with {{{missing[0]}}}, which [database] "
+            "connection does not have"
+        )
+    return _VARIABLE.sub(lambda match: parts[match[1]], template)
+
+
+def _parts(url: str) -> dict[str, str]:
+    """The parts of a URL that a template may name; empty ones, too, but for hosts and accounts."""
+    try:
+        split = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"[database] connection is no URL: {error}") from None
+    parts = {
+        "scheme": split.scheme,
+        "path": split.path.removeprefix("/"),
+        "query": split.query,
+        "fragment": split.fragment,
+    }
+    account = ""
+    for number, host in enumerate(split.netloc.split(","), 1):
+        own, at, address = host.rpartition("@")
+        account = own if at else account
+        for name, value in _of_host(account, address).items():
+            parts[f"{name}{number}"] = value
+            if number == 1:
+                parts[name] = value
+    return parts
+
+
+def _of_host(account: str, address: str) -> dict[str, str]:
+    username, _, password = account.partition(":")
+    matched = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?", address)
+    hostname, port = (matched[1], matched[2]) if matched else (address, None)
+    values = {"username": username, "password": password, "hostname": hostname, "port": port}
+    return {name: value for name, value in values.items() if value}
+
+
 @cache
 def _services(dialect: str, *, of_some: bool) -> Any:
     table = services.c
@@ -311,7 +371,3 @@ def _refusal(database: Callable[[], ReadOnlyDatabase], kind: str) -> str | None:
     except SourceUnavailable as error:
         return str(error)
     return None
-
-
-def _with_parameters(url: str, parameters: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{parameters}" if parameters else url
