@@ -300,15 +300,19 @@ def _pagesize(asked: _Asked) -> int | None:
     return image
 
 
+def page_kb(text: str) -> int | None:
+    """The size in KiB that a text such as ``2048`` or ``2MB`` names; None: it names none."""
+    matched = _PAGE_SIZE.match(text)
+    return int(matched[1]) * _KIB[matched[2] or "K"] if matched else None
+
+
 def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
     text = str(value)
-    matched = _PAGE_SIZE.match(text)
-    if text in _PAGES:
-        return _PAGES[text]
-    if not matched:
+    size = _PAGES.get(text) or page_kb(text)
+    if size is None:
         problem = f"{text[:40]!r} is none of small, large, any, or a size such as 2048, 2MB, 1GB"
         raise asked.wrong("mem_page_size", problem, of_image=of_image)
-    return int(matched[1]) * _KIB[matched[2] or "K"]
+    return size
 
 
 def _nodes(asked: _Asked) -> int:
