@@ -199,9 +199,8 @@ def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     """The trust levels for TrustedFilter, if an attestation service is configured; not started."""
     if (service := settings.attestation) is None:
         return None
-    return Trust(
-        HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
-    )
+    source = HttpAttestation(service)
+    return Trust(source, fleet, clock, lasts_s=service.lasts_s, report=LOG.warning)
 
 
 def build_sandboxes(settings: Settings, observer: Observer | None = None) -> Sandboxes | None:
@@ -453,9 +452,8 @@ def open_placement(
     session = open_placement_session(conf, connections=settings.claims.workers)
     from scheduler_worker.backends.placement.claiming import PlacementAllocations
 
-    return PlacementPorts(
-        PlacementAllocations(session), reader or NoReader(), settings=settings.claims
-    )
+    allocations = PlacementAllocations(session)
+    return PlacementPorts(allocations, reader or NoReader(), settings=settings.claims)
 
 
 def open_asking(
@@ -543,9 +541,7 @@ def build_feed(
         sessions = [open_placement_session(conf, connections=connections) for _ in range(2)]
         from scheduler_worker.backends.placement.reading import PlacementReader  # in that extra
 
-        reader, verifying = (
-            PlacementReader(session, concurrency=connections) for session in sessions
-        )
+        reader, verifying = (PlacementReader(each, concurrency=connections) for each in sessions)
         providers = ProviderFeed(
             reader,
             fleet,
@@ -572,9 +568,8 @@ def build_feed(
         connect_timeout_s=LONGEST_S,
         statement_timeout_s=LONGEST_S,
     )
-    services = ServiceCheck(
-        open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
-    )
+    databases = open_nova_databases(quick)
+    services = ServiceCheck(databases, fleet, inventory.update_hosts, clock, nova.feed)
     look = providers.look if providers else None
     refresher = Looker(feeder, look, fleet.store, clock, observer)
     barrier = RefreshBarrier(

@@ -204,17 +204,12 @@ def check_match(request: Request, resource: object, is_needed: bool = True) -> N
     Raises Refusal with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428
     where an existing resource ``is_needed`` to be named by ``If-Match`` and is not.
     """
-    names_one = "If-Match" in request.headers
+    failed, names_one = HTTPStatus.PRECONDITION_FAILED, "If-Match" in request.headers
     now = "" if resource is None else etag_of(msgspec.json.encode(resource))
     if names_one and not (now and request.if_match.contains(now)):
-        raise Refusal(
-            HTTPStatus.PRECONDITION_FAILED,
-            "If-Match: the resource has changed in the meantime; read it again.",
-        )
+        raise Refusal(failed, "If-Match: the resource has changed in the meantime; read it again.")
     if now and request.if_none_match.contains(now):
-        raise Refusal(
-            HTTPStatus.PRECONDITION_FAILED, "If-None-Match: there is such a resource already."
-        )
+        raise Refusal(failed, "If-None-Match: there is such a resource already.")
     if is_needed and now and not names_one:
         raise Refusal(
             HTTPStatus.PRECONDITION_REQUIRED,

@@ -325,9 +325,8 @@ def _attachments(
         if before and (before.policy_id, dict(before.parameters)) == (policy.id, own):
             continue
         old = policies.get(before.policy_id if before else NOVA)
-        yield PlannedAttachment(
-            name, cluster, policy, own, old.name if old else "a policy that is gone"
-        )
+        was = old.name if old else "a policy that is gone"
+        yield PlannedAttachment(name, cluster, policy, own, was)
 
 
 def _policy_id(cluster: types.Cluster, engine: Engine) -> str:

@@ -172,9 +172,8 @@ class ImportPolicies(_InForce, FleetCommand):
         for policy, clusters in changes:
             for cluster in clusters:
                 now = in_force.policies[cluster]
-                sys.stdout.writelines(
-                    difference(now, policy, f"{cluster}: {now.reference}", cluster)
-                )
+                before = f"{cluster}: {now.reference}"
+                sys.stdout.writelines(difference(now, policy, before, cluster))
         if not changes:
             sys.stdout.write("The clusters have these policies already, or others.\n")
             return 0

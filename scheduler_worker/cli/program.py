@@ -128,10 +128,8 @@ class CommandProgram(App):
     def _is_known(self, argv: list[str]) -> bool:
         """Whether it names a command, or help for one or for a group."""
         if argv[0] == "help":
-            asked = " ".join(argv[1:])
-            return any(
-                f"{name} ".startswith(f"{asked} ".lstrip()) for name, _ in self.command_manager
-            )
+            asked = f"{' '.join(argv[1:])} ".lstrip()
+            return any(f"{name} ".startswith(asked) for name, _ in self.command_manager)
         try:
             self.command_manager.find_command(argv)
         except ValueError:

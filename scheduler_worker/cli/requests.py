@@ -119,9 +119,8 @@ class ExplainPlacement(_OfRequests):
             spec["flavor"] = flavor
         if "flavor" not in spec:
             raise ConfigError("Give a request's file, or a flavor's figures: --vcpus 4 --ram 8192")
-        asked = ExplainRequest(
-            _narrowed(spec, arguments), hosts=arguments.why_not, limit=arguments.limit
-        )
+        spec = _narrowed(spec, arguments)
+        asked = ExplainRequest(spec, hosts=arguments.why_not, limit=arguments.limit)
         explanation = client.call(explain, asked)
         if arguments.json:
             sys.stdout.write(json_of(explanation))

@@ -191,9 +191,7 @@ def _is_included(reservation: Reservation, shown: Set[str]) -> bool:
     return not taken or not shown.isdisjoint(taken)
 
 
-def _kept(
-    reservation: Reservation, report: UseReport, bounds: Iterable[ReportedUse]
-) -> Reservation:
+def _kept(reservation: Reservation, report: UseReport, most: Iterable[ReportedUse]) -> Reservation:
     """A reservation that a report did not end, as it is from then on."""
     listed_at_s, use = reservation.listed_at_s, reservation.other_use
     allocated_at_s = reservation.allocated_at_s
@@ -202,7 +200,7 @@ def _kept(
     if listed_at_s is None and report.lists and reservation.instance_uuid in report.instances:
         listed_at_s = report.arrived_at_s
     if use is not None:
-        use = _smallest([use, *bounds])
+        use = _smallest([use, *most])
     expires_at_s = reservation.expires_at_s
     if report.lists and is_under_way(reservation.instance_uuid, report.instances):
         expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)

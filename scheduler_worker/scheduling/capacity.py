@@ -97,9 +97,7 @@ UNBOUNDED = 2**20
 """A host that a filter would let take so many instances is not bounded by that filter."""
 
 
-def instances_before_refusal(
-    unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec
-) -> Values:
+def refused_after(unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec) -> Values:
     """For each host after how many instances the filter first refuses it; at most UNBOUNDED.
 
     Raises NotInColumns: the filter looks at what only placing one by one can tell.
@@ -200,7 +198,7 @@ class Measurement:
             return False
         hosts, spec = self._hosts, self._spec
         try:
-            counts = instances_before_refusal(unit, hosts, taken, spec)
+            counts = refused_after(unit, hosts, taken, spec)
             lacking = unit.shortages(HostsAfter(hosts, taken, counts), spec)
         except NotInColumns:
             return False

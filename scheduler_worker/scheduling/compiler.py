@@ -131,9 +131,7 @@ class _Compiler(msgspec.Struct):
     def compile(self) -> Pipeline:
         policy = self.policy
         filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
-        weights = [
-            self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor) for use in policy.weights
-        ]
+        weights = [self._used(use, UnitKind.WEIGHT, Weigher, use.factor) for use in policy.weights]
         selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
         providers = self._made(ResourceProviders.__name__, ResourceProviders)
         inventories = self._made(Inventories.__name__, Inventories)
@@ -167,7 +165,7 @@ class _Compiler(msgspec.Struct):
         )
 
     def _used(
-        self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
+        self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], factor: float = 1.0
     ) -> AnyUnit | None:
         """The unit of a use; None: it cannot be used, and the problem is recorded."""
         if (kind, use.label) in self.labels:

@@ -91,9 +91,7 @@ class Pipeline:
         used: tuple[Unit, ...] = (*self.filters, *self.weights)
         self._noting = [unit for unit in used if type(unit).note is not Unit.note]
         self.options = options
-        self.evaluator = Evaluator(
-            policy, self.mandatory, self.filters, self.weights, selector.scale
-        )
+        self.evaluator = Evaluator(policy, mandatory, filters, self.weights, selector.scale)
         self.selections = Selections(
             self.filters, inventories, providers, candidates, self.evaluator.classes, options
         )

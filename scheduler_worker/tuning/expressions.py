@@ -244,19 +244,16 @@ class _Parser:
         """``call = FUNC "(" expr { "," expr } ")"``."""
         if token.text not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
-            raise self._unsupported(
-                f"{quoted(token.text)} is not a function; known are: {known}", token
-            )
-        arguments = self._arguments(self._valid if token.text == "valid" else self._expr)
+            message = f"{quoted(token.text)} is not a function; known are: {known}"
+            raise self._unsupported(message, token)
+        given = self._arguments(self._valid if token.text == "valid" else self._expr)
         arity = FUNCTIONS[token.text]
         if arity is None:
-            return self._fold("and" if token.text == "valid" else token.text, arguments, token)
-        if arity != len(arguments):
-            message = (
-                f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(arguments)}"
-            )
+            return self._fold("and" if token.text == "valid" else token.text, given, token)
+        if arity != len(given):
+            message = f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(given)}"
             raise self._unsupported(message, token)
-        return self._step(token.text, *arguments, at=token.at)
+        return self._step(token.text, *given, at=token.at)
 
     def _arguments(self, argument: Callable[[], int]) -> list[int]:
         """``arguments = "(" argument { "," argument } ")"``."""

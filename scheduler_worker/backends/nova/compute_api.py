@@ -163,10 +163,8 @@ class ComputeApi:
             return str(error)
         return None
 
-    def _look(
-        self, path: str, form: type[Any], refusals: Collection[int] = (), **arguments: Any
-    ) -> Any:
-        body = self._ask("GET", path, refusals, **arguments)
+    def _look(self, path: str, form: type[Any], refusals: Collection[int] = (), **more: Any) -> Any:
+        body = self._ask("GET", path, refusals, **more)
         try:
             return msgspec.json.decode(body, type=form)
         except (msgspec.DecodeError, UnicodeError) as error:

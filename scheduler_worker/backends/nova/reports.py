@@ -31,9 +31,7 @@ NODE_COLUMNS = (
     *(compute_nodes.c[name] for name in ("uuid", "host", "created_at", "updated_at")),
     *(compute_nodes.c[name] for name in (*_PLAIN, *_JSON.values())),
 )
-INSTANCE_COLUMNS = tuple(
-    column for column in instances.c if not column.name.endswith(("_at", "deleted"))
-)
+INSTANCE_COLUMNS = tuple(each for each in instances.c if not each.name.endswith(("_at", "deleted")))
 
 
 def reading(

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, literal, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
 
 from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_of, now_s
 from scheduler_worker.backends.nova.reports import INSTANCE_COLUMNS, NODE_COLUMNS, Decode, reading
@@ -44,9 +44,7 @@ _API = "[api_database] connection"
 _COMPUTE = "nova-compute"
 _VARIABLE = re.compile(r"\{(\w*)\}")
 _CELLS = select(cell_mappings).where(cell_mappings.c.uuid != CELL0)
-_CHANGED_AT: ColumnElement[Any] = func.coalesce(
-    compute_nodes.c.updated_at, compute_nodes.c.created_at
-)
+_CHANGED_AT = func.coalesce(compute_nodes.c.updated_at, compute_nodes.c.created_at)
 
 
 class NovaDatabases:
@@ -69,9 +67,7 @@ class NovaDatabases:
             known_aggregates = _aggregates(connection)
         parts = self._connect(cells)
         ids = {cell.id: cell.uuid for cell in cells if cell.uuid in self._cells}
-        part_of = {
-            mapping.host: ids[mapping.cell_id] for mapping in mappings if mapping.cell_id in ids
-        }
+        part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(known_aggregates))
 
     def connect(self) -> None:
@@ -127,12 +123,9 @@ class NovaDatabases:
             )
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
-        nodes = select(*NODE_COLUMNS).where(
-            compute_nodes.c.deleted == 0, compute_nodes.c.host.in_(hosts)
-        )
-        on_hosts = select(*INSTANCE_COLUMNS).where(
-            instances.c.host.in_(hosts), instances.c.deleted == 0
-        )
+        node, instance = compute_nodes.c, instances.c
+        nodes = select(*NODE_COLUMNS).where(node.deleted == 0, node.host.in_(hosts))
+        on_hosts = select(*INSTANCE_COLUMNS).where(instance.host.in_(hosts), instance.deleted == 0)
         with self._cell(part_id).reading() as connection:
             by_host = _by_host(connection, nodes)
             listed = _by_host(connection, on_hosts)

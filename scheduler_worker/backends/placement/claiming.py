@@ -98,9 +98,8 @@ class PlacementAllocations:
         try:
             body = msgspec.convert(answer.body, _Answer)
         except msgspec.ValidationError as error:
-            raise PlacementRefused(
-                f"its answer about consumer {uuid} is no such: {error}"
-            ) from None
+            problem = f"its answer about consumer {uuid} is no such: {error}"
+            raise PlacementRefused(problem) from None
         if not body.allocations:
             return None
         return Consumer(

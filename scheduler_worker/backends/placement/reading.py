@@ -109,9 +109,8 @@ class PlacementReader:
             if not self._is_closed:
                 raise
             raise PlacementUnavailable("the worker stops") from error
-        return {
-            uuid: answer for uuid, answer in zip(uuids, answers, strict=True) if answer is not None
-        }
+        pairs = zip(uuids, answers, strict=True)
+        return {uuid: answer for uuid, answer in pairs if answer is not None}
 
     def _list(self, query: str) -> Sequence[Listed]:
         return self._got(f"/resource_providers{query}", _List).resource_providers

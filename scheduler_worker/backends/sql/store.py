@@ -324,9 +324,7 @@ def _insert_user_units(connection: Connection, stored: StoredPolicy) -> None:
     uses["selector"] = (document.selector,)
     used = [(kind, use.unit) for kind, some in uses.items() for use in some]
     of_users = select(units.c.id).where(tuple_(units.c.kind, units.c.name).in_(used))
-    rows = [
-        {"policy_id": document.id, "unit_id": unit_id} for unit_id in connection.scalars(of_users)
-    ]
+    rows = [{"policy_id": document.id, "unit_id": each} for each in connection.scalars(of_users)]
     if rows:
         connection.execute(insert(policy_user_unit), rows)
 

@@ -53,12 +53,10 @@ class ComputeFilter(Filter):
         if why := out_of_service(host_state.record):
             return why
         age_s = host_state.now_s - host_state.heartbeat_s
-        allowed_s = self.parameters.service_down_time_s
+        allowed = f"{self.parameters.service_down_time_s:g} s are allowed"
         if age_s < 0:
-            return (
-                f"its heartbeat is {-age_s:.0f} s ahead of the clock, {allowed_s:g} s are allowed"
-            )
-        silence = f"has not reported for {age_s:.0f} s, {allowed_s:g} s are allowed"
+            return f"its heartbeat is {-age_s:.0f} s ahead of the clock, {allowed}"
+        silence = f"has not reported for {age_s:.0f} s, {allowed}"
         if not host_state.heartbeat_s:
             silence = "its compute service has never reported"
         return silence + _other_source(host_state)

@@ -63,15 +63,13 @@ def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
     Raises ValueError: names the item that is invalid.
     """
     named: dict[bool, set[int]] = {False: set(), True: set()}
-    for item in text.split(","):
+    for item in map(str.strip, text.split(",")):
         matched = _ITEM.match(item)
         if not matched:
-            raise ValueError(
-                f"{item.strip()[:40]!r} is no CPU, range of CPUs, or one of them with ^"
-            )
+            raise ValueError(f"{item[:40]!r} is no CPU, range of CPUs, or one of them with ^")
         low, high = int(matched[2]), int(matched[3] or matched[2])
         if low > high or high not in every:
-            raise ValueError(f"{item.strip()} is not within the {len(every)} vCPUs")
+            raise ValueError(f"{item} is not within the {len(every)} vCPUs")
         named[bool(matched[1])].update(range(low, high + 1))
     return (frozenset(named[False]) or every) - named[True]
 
@@ -143,9 +141,8 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
         }
         for number, (cpus, memory) in enumerate(_shares(asked, nodes or 1))
     ]
-    return msgspec.convert(
-        {"cells": cells, "emulator_threads_policy": emulator}, InstanceNUMATopology
-    )
+    fields = {"cells": cells, "emulator_threads_policy": emulator}
+    return msgspec.convert(fields, InstanceNUMATopology)
 
 
 def thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:

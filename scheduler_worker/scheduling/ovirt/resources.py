@@ -350,7 +350,5 @@ class CpuPinningFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         taken = sorted(host_metrics.facts_of(host_state).exclusive_cpus)
-        pinned = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
-        return (
-            f"cannot give CPUs {pinned}; VMs have {listed(list(map(str, taken))) or 'none'} alone"
-        )
+        cpus = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
+        return f"cannot give CPUs {cpus}; VMs have {listed(list(map(str, taken))) or 'none'} alone"

@@ -36,9 +36,7 @@ class _CpuWeight(Weigher):
         elsewhere = weight_properties.machine.run_on != host_state.host
         return formulas.cpu_score_of(*self._terms(host_state, weight_properties, elsewhere))
 
-    def _terms(
-        self, of: Hosts | HostState, spec: RequestSpec, elsewhere: Any
-    ) -> tuple[Any, Any, Any]:
+    def _terms(self, of: Hosts | HostState, spec: RequestSpec, elsewhere: Any) -> tuple[Any, ...]:
         """Load and CPUs of hosts, or of one, and whether there are too many vCPUs for the CPUs.
 
         ``elsewhere`` is false for the host that the VM runs on, which gets nothing more.
