@@ -385,9 +385,8 @@ def build_balancing(
     settings: Settings, fleet: Fleet, pipelines: Callable[[], Pipelines]
 ) -> BalancingAdministration:
     """The use cases of administrators about balancing."""
-    return BalancingAdministration(
-        fleet, lambda: pipelines().nova_policy, default_mode=settings.balancing.mode
-    )
+    mode = settings.balancing.mode
+    return BalancingAdministration(fleet, lambda: pipelines().nova_policy, default_mode=mode)
 
 
 def build_balancer(

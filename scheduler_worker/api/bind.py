@@ -144,9 +144,8 @@ def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict
 def read_object(request: Request, body: bytes) -> dict[str, Any]:
     """The object in a body of JSON. Raises Refusal."""
     if request.mimetype != _JSON:
-        raise Refusal(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body must be JSON: send Content-Type: {_JSON}."
-        )
+        problem = f"The body must be JSON: send Content-Type: {_JSON}."
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem)
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -145,10 +145,8 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
     conditions = ["If-None-Match"] if operation.method == "GET" else []
     if operation.has_condition:
         conditions = ["If-Match", "If-None-Match"] if operation.method == "PUT" else ["If-Match"]
-    parameters += [
-        {"name": condition, "in": "header", "schema": {"type": "string"}}
-        for condition in conditions
-    ]
+    schema = {"type": "string"}
+    parameters += [{"name": name, "in": "header", "schema": schema} for name in conditions]
     return parameters
 
 

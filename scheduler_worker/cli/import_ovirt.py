@@ -69,9 +69,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         engine = client.read()
     with policy_administration(settings) as administration:
         notes: list[str] = []
-        changes, attachments = _plan(
-            engine, administration, cluster_map, notes, skip=arguments.skip_unknown_units
-        )
+        skip = arguments.skip_unknown_units
+        changes, attachments = _plan(engine, administration, cluster_map, notes, skip=skip)
         say(*notes)
         policy_texts.show(administration, changes)
         for there, cluster, policy, parameters, before in attachments:

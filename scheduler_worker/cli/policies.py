@@ -295,11 +295,8 @@ class InForce(NamedTuple):
             ids = (known.id for known in self.newest() if known.name == policy.name)
             policy = structs.replace(policy, id=next(ids, policy.id))
         policy = self.numbered(policy)
-        return policy, [
-            cluster
-            for cluster, now in self.policies.items()
-            if now.id == policy.id and now != policy
-        ]
+        in_force = self.policies.items()
+        return policy, [name for name, now in in_force if now.id == policy.id and now != policy]
 
 
 def _edited(

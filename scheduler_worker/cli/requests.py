@@ -218,11 +218,8 @@ def _read_flavors(path: Path) -> tuple[list[Plain], Plain]:
 
 def _from_openstack(columns: Plain) -> Plain:
     """An empty column, as that of a flavor without swap, is left out."""
-    return {
-        name: columns[column]
-        for column, name in _COLUMNS.items()
-        if columns.get(column) not in (None, "")
-    }
+    fields = {name: columns.get(column) for column, name in _COLUMNS.items()}
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def _pair(text: str) -> tuple[str, str]:

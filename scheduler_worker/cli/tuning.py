@@ -265,9 +265,8 @@ def _cycles_at(at_s: float | None, interval_s: float, count: int) -> Sequence[in
     number = round(at_s / interval_s)
     if number >= count or not math.isclose(number * interval_s, at_s):
         last_s = (count - 1) * interval_s
-        raise ConfigError(
-            f"--at: no cycle is at {at_s:g} s; they are every {interval_s:g} s from 0 to {last_s:g}"
-        )
+        cycles = f"they are every {interval_s:g} s from 0 to {last_s:g}"
+        raise ConfigError(f"--at: no cycle is at {at_s:g} s; {cycles}")
     return [number]
 
 
@@ -326,9 +325,8 @@ def read_parameters(path: Path) -> dict[str, Value]:
     _expect_mapping(parameters, f"{path}: ", "names and values, such as 'io_threshold: 500'")
     for name, value in parameters.items():
         if not isinstance(value, bool | int | float | str | None):
-            raise ConfigError(
-                f"{path}: {name}: write a number, true, false or a text, not {_shown(value)}"
-            )
+            expected = f"write a number, true, false or a text, not {_shown(value)}"
+            raise ConfigError(f"{path}: {name}: {expected}")
     return {name: value for name, value in parameters.items() if value is not None}
 
 

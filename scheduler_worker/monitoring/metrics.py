@@ -161,9 +161,8 @@ class Metrics(Series):
     def lately(self) -> Lately:
         """What happened in the last minutes."""
         counts = self._window.counts()
-        placed, refused, failed = (
-            _spread(counts, result, "") for result in ("placed", "refused", "failed")
-        )
+        results = ("placed", "refused", "failed")
+        placed, refused, failed = (_spread(counts, result, "") for result in results)
         return Lately(
             over_s=round(self._window.over_s, 1),
             placed=placed.total,

@@ -67,9 +67,8 @@ class Tracing(Periodic):
         """
         super().__init__("traces", self.run_due, INTERVAL_S, first_s=INTERVAL_S, finishes=True)
         self._exporter = exporter
-        self._resource = Resource.create(
-            {"service.name": "scheduler_worker", "service.instance.id": worker}
-        )
+        service = {"service.name": "scheduler_worker", "service.instance.id": worker}
+        self._resource = Resource.create(service)
         self._ratio = ratio
         self._count = count
         self._waiting: deque[_Request] = deque()

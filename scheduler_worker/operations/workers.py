@@ -211,9 +211,8 @@ def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
 def _check_named(call: Call, target: NamedWorker) -> None:
     facts = call.worker.facts
     if target.worker != facts.name:
-        raise RequestError(
-            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
-        )
+        other = f"{facts.topic}.{target.worker}"
+        raise RequestError("worker", f"this is {facts.name}; send it to {other} instead")
 
 
 @operation("GET", "/health", home="store")

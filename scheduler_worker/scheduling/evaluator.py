@@ -69,9 +69,8 @@ class EquivalenceClasses:
         applying = frozenset(unit for unit in self._readers if unit.applies(spec))
         # False: does not apply; None: applies and does not declare what it reads.
         reads = tuple(unit.reads(spec) if unit in applying else False for unit in self._readers)
-        undeclared = frozenset(
-            unit for unit, read in zip(self._readers, reads, strict=True) if read is None
-        )
+        pairs = zip(self._readers, reads, strict=True)
+        undeclared = frozenset(unit for unit, read in pairs if read is None)
         if len(self._by_reads) >= _MOST_KNOWN:
             self._by_reads.clear()
         return self._by_reads.setdefault(reads, EquivalenceClass(applying, undeclared))

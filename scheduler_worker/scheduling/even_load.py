@@ -100,11 +100,8 @@ class EvenLoadBalance(Balance):
         """The hosts whose load tells what they can take: up for a while, and with no new VM."""
         latest = clock.now_s - clock.duration_s
         taking = {move.destination for move in memory.moves.values() if move.begun_at_s > latest}
-        return [
-            host
-            for host in hosts
-            if host.name not in taking and memory.seen_since_s[host.name] <= latest
-        ]
+        since_s = memory.seen_since_s
+        return [each for each in hosts if each.name not in taking and since_s[each.name] <= latest]
 
     def _migrations(
         self,

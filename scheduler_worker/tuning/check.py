@@ -226,10 +226,8 @@ class Planner:
         for origin in numeric_uses(expr, is_numeric=is_numeric):
             name = str(expr.steps[origin].value)
             if name in self._numbers and self._policy.names[name].is_condition:
-                message = (
-                    f"{quoted(name)} is a condition, and a number is needed here; "
-                    "define it under vars"
-                )
+                needed = "a number is needed here; define it under vars"
+                message = f"{quoted(name)} is a condition, and {needed}"
                 self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         numbers: list[int] = []
         for origin, step in enumerate(expr.steps):

@@ -322,10 +322,8 @@ def _cookie_name(request: Request) -> str:
 def _check_csrf(request: Request, secret: str) -> None:
     sent = request.headers.get(CSRF_HEADER, "").encode(errors="replace")
     if not hmac.compare_digest(sent, csrf_token(secret).encode()):
-        raise Refusal(
-            HTTPStatus.FORBIDDEN,
-            f"{CSRF_HEADER}: it is not the token of this session; reload the page.",
-        )
+        problem = f"{CSRF_HEADER}: it is not the token of this session; reload the page."
+        raise Refusal(HTTPStatus.FORBIDDEN, problem)
 
 
 def _json(info: SessionInfo, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -134,9 +134,8 @@ def _why(status: int, code: str, detail: str) -> Why | None:
 
 
 def _refused(method: str, answer: PlacementAnswer, path: str = "/allocations") -> PlacementRefused:
-    return PlacementRefused(
-        f"it answered {answer.status} to {method} {path}: {_sentence(answer.error[1])}"
-    )
+    why = _sentence(answer.error[1])
+    return PlacementRefused(f"it answered {answer.status} to {method} {path}: {why}")
 
 
 def _sentence(detail: str) -> str:

@@ -156,9 +156,8 @@ class PlacementReader:
         member_of = self._find(f"{path}/aggregates", _Aggregates) if aggregates else _Aggregates(())
         if traits is None or member_of is None:
             return None
-        return ProviderTraits(
-            traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(member_of.aggregates))
-        )
+        uuids = tuple(sorted(member_of.aggregates))
+        return ProviderTraits(traits=tuple(sorted(traits.traits)), aggregates=uuids)
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:
         answer = self._find(f"/resource_providers/{uuid}/usages", _Usages)

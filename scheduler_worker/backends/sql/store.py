@@ -91,9 +91,8 @@ class SqlPolicyStore:
     def add(self, policy: StoredPolicy, audit: AuditEntry) -> None:
         def work(connection: Connection) -> None:
             for stored in _policies(connection, policy.document.id):
-                raise EditConflict(
-                    f"Policy {stored.document.name}", stored.changed_by, stored.document.version
-                )
+                document = stored.document
+                raise EditConflict(f"Policy {document.name}", stored.changed_by, document.version)
             _check_name(connection, policy)
             connection.execute(insert(_POLICY), _policy_row(policy))
             _insert_user_units(connection, policy)
@@ -169,9 +168,8 @@ class SqlPolicyStore:
                     .values(row)
                 )
                 if not done.rowcount:
-                    raise _attachment_conflict(
-                        cluster, next(iter(_attachments(connection, cluster)), None)
-                    )
+                    now = next(iter(_attachments(connection, cluster)), None)
+                    raise _attachment_conflict(cluster, now)
             _record(connection, audit)
 
         self.database.write(work)

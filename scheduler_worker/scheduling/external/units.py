@@ -182,9 +182,8 @@ class ExternalBalance(ExternalUnit, Balance):
         if source is None or not targets or vm in memory.moves:
             why = f"{self.plugin.name} proposes VM {vm}, which cannot move there now"
             return BalancePlan(nothing_because=why, memory=memory)
-        move = Migration(
-            vm=vm, source=source, destinations=targets, reason=f"{self.plugin.name} proposes it"
-        )
+        why = f"{self.plugin.name} proposes it"
+        move = Migration(vm=vm, source=source, destinations=targets, reason=why)
         return BalancePlan(migrations=(move,), memory=memory)
 
 

@@ -64,11 +64,8 @@ class ComputeFilter(Filter):
 
 def _other_source(host_state: HostState) -> str:
     """The source that reported last: an operator sees reports come, and the host is down."""
-    names = {
-        source.reported_at_s: name
-        for name, source in host_state.record.sources.items()
-        if name != COMPUTE
-    }
+    sources = host_state.record.sources.items()
+    names = {source.reported_at_s: name for name, source in sources if name != COMPUTE}
     if not names:
         return ""
     latest_s = max(names)

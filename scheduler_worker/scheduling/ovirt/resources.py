@@ -44,9 +44,8 @@ class MemoryFilter(Filter):
         fits = formulas.fits_physically(
             free, host_metrics.pending_real_mb(hosts), swap, pages, demand.real_mb(spec)
         )
-        fits &= formulas.fits_overcommitted(
-            host_metrics.schedulable_mb(hosts), pages, demand.total_mb(spec)
-        )
+        schedulable = host_metrics.schedulable_mb(hosts)
+        fits &= formulas.fits_overcommitted(schedulable, pages, demand.total_mb(spec))
         return fits if spec.machine.run_on is None else fits | demand.is_there(hosts, spec)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -89,9 +88,8 @@ def free_pages(hosts: Hosts, size_kb: int) -> Values:
     reported = host_metrics.of_facts(
         hosts, ("pages", size_kb), lambda virt: dict(virt.free_hugepages).get(size_kb, 0), "i8"
     )
-    pending = np.fromiter(
-        (dict(use.hugepages).get(size_kb, 0) for use in hosts.virt_use), "i8", len(hosts)
-    )
+    taken = (dict(use.hugepages).get(size_kb, 0) for use in hosts.virt_use)
+    pending = np.fromiter(taken, "i8", len(hosts))
     free: Values = np.maximum(0, reported - np.maximum(0, pending))
     return free
 

@@ -145,13 +145,9 @@ def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]
 
     Providers that the request's spec names (``rp_uuids``) come from an earlier placement.
     """
-    if request.alias_name is None or not request.request_id:
+    if request.alias_name is None or not (own := request.request_id):
         return []
-    return [
-        providers[0]
-        for requester, providers in mapping.items()
-        if requester.startswith(request.request_id)
-    ]
+    return [providers[0] for group, providers in mapping.items() if group.startswith(own)]
 
 
 Cells = Sequence[NUMACell]

@@ -240,9 +240,7 @@ class _Rooms:
         needed: Counter[tuple[str, str]] = Counter()
         for use in candidate.uses:
             needed.update({(use.provider, name): n for name, n in use.resources.items()})
-        return all(
-            self.left(host, provider, name) >= amount for (provider, name), amount in needed.items()
-        )
+        return all(self.left(host, *what) >= amount for what, amount in needed.items())
 
     def _reserved_of(self, provider: str, cluster: str) -> Mapping[str, int]:
         """What is reserved of a provider, and not known to be in Placement's figures."""
