@@ -93,11 +93,8 @@ class V1:
         return _response(operation, request, answer, is_new=call.is_new)
 
     def _entry(self, call: Call, _: Nothing) -> Links:
-        links = {
-            operation.name: f"{ROOT}{operation.path}"
-            for operation in self._operations
-            if operation.method == "GET" and "{" not in str(operation.path)
-        }
+        read = (operation for operation in self._operations if operation.method == "GET")
+        links = {each.name: f"{ROOT}{each.path}" for each in read if "{" not in str(each.path)}
         del links["entry"]
         return Links(scheduler_worker.__version__, links)
 

@@ -128,10 +128,8 @@ def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
 
 def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
     text = {"type": "string", "minLength": 1}
-    parameters: list[Plain] = [
-        {"name": name, "in": "path", "required": True, "schema": text}
-        for name in path_names(operation)
-    ]
+    in_path: Plain = {"in": "path", "required": True, "schema": text}
+    parameters: list[Plain] = [{"name": name, **in_path} for name in path_names(operation)]
     parameters += [
         {
             "name": query_field.name,

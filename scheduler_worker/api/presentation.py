@@ -199,11 +199,8 @@ def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
     if not numbers:
         return None
     minutes = numbers.get(MINUTES)
-    return types.Thresholds(
-        high=numbers.get(HIGH),
-        low=numbers.get(LOW),
-        duration=None if minutes is None else minutes * 60,
-    )
+    duration = None if minutes is None else minutes * 60
+    return types.Thresholds(high=numbers.get(HIGH), low=numbers.get(LOW), duration=duration)
 
 
 def own_parameters(cluster: types.Cluster) -> dict[str, str] | None:

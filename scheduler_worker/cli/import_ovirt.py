@@ -122,12 +122,8 @@ class EngineUnits:
         self._of_engine = {unit.id: unit for unit in engine_units}
         self.ours = ours
         """The units that are known here."""
-        self._mandatory = {
-            entry.id_as(kind)
-            for entry in ours.catalogue
-            if entry.is_mandatory
-            for kind in entry.kinds
-        }
+        mandatory = [entry for entry in ours.catalogue if entry.is_mandatory]
+        self._mandatory = {entry.id_as(kind) for entry in mandatory for kind in entry.kinds}
 
     def name(self, unit_id: str, kind: UnitKind) -> str | None:
         """Our name of a unit; None if there is none of that kind."""
@@ -182,11 +178,8 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
         for weight in engine.weights
         if (name := known(weight, UnitKind.WEIGHT)) is not None
     ]
-    balances = [
-        BalanceUse(unit=name)
-        for balance in engine.balances
-        if (name := known(balance, UnitKind.BALANCE)) is not None
-    ]
+    names = (known(balance, UnitKind.BALANCE) for balance in engine.balances)
+    balances = [BalanceUse(unit=name) for name in names if name is not None]
     document = ClusterPolicy(
         id=policy.id or "",
         name=policy.name or "",
@@ -201,10 +194,8 @@ def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | N
     # A built-in policy may set what only a unit of a later version declares.
     declared = declarations(document, units.ours).keys() | (before.parameters if before else {})
     parameters = document.parameters
-    notes += [
-        f"the property {name}: no unit of it that is known here has it"
-        for name in sorted(parameters.keys() - declared)
-    ]
+    others = sorted(parameters.keys() - declared)
+    notes += [f"the property {name}: no unit of it that is known here has it" for name in others]
     order = [*(before.parameters if before else ()), *sorted(parameters)]
     kept = {name: parameters[name] for name in order if name in parameters and name in declared}
     return Imported(_checked(structs.replace(document, parameters=kept)), unknown, notes)

@@ -163,11 +163,8 @@ class ExplainTuning(_DryRun):
         program, cycles = _dry_run(parsed_args)
         entity, interval_s, is_found = parsed_args.entity, parsed_args.interval, False
         for number in _cycles_at(parsed_args.at, interval_s, len(cycles)):
-            chosen = [
-                explanation
-                for explanation in explanations(cycles[number])
-                if fnmatchcase(str(explanation.entity), entity)
-            ]
+            found = explanations(cycles[number])
+            chosen = [each for each in found if fnmatchcase(str(each.entity), entity)]
             if chosen:
                 is_found = True
                 say(f"at {number * interval_s:g} s:", *_explained(chosen, cycles[number]))

@@ -192,11 +192,8 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
                 yield failed(name, str(error))
                 continue
             compute = rules.Compute(part.id, listing.nodes, outline.part_of, services)
-            nodes |= {
-                node.uuid: node.host
-                for node in listing.nodes
-                if node.host is not None and outline.part_of.get(node.host) == part.id
-            }
+            hosts = ((node.uuid, node.host) for node in listing.nodes if node.host is not None)
+            nodes |= {uuid: host for uuid, host in hosts if outline.part_of.get(host) == part.id}
             yield from rules.computes(name, compute, nova.feed.silent_after_s)
             before_s = time.time()
             now_s = source.services(part.id).now_s

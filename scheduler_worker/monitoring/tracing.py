@@ -183,12 +183,8 @@ def spans_of(request: _Request, resource: Resource) -> Iterator[ReadableSpan]:
 
 
 def _context(trace_id: int) -> SpanContext:
-    return SpanContext(
-        trace_id,
-        random.getrandbits(64) or 1,
-        is_remote=False,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(trace_id, random.getrandbits(64) or 1, is_remote=False, trace_flags=flags)
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | int | Sequence[str]]:

@@ -114,11 +114,9 @@ class Evaluator:
         self._weights = weights
         self._scale = scale
         self._of_one_request = [unit for unit in self.filters if unit.of_one_request]
-        self.classes = EquivalenceClasses(
-            unit
-            for unit in (*(unit for unit in self.filters if not unit.of_one_request), *weights)
-            if unit.reads_request
-        )
+        shared = [unit for unit in self.filters if not unit.of_one_request]
+        readers = (unit for unit in (*shared, *weights) if unit.reads_request)
+        self.classes = EquivalenceClasses(readers)
 
     def evaluate(
         self,

@@ -240,10 +240,9 @@ class Selections:
             if unit.leaves_limits and unit.applies(spec):
                 limits.update(_left(unit, host, spec, evaluation))
             limits.update(unit.limits(host, spec))
-        return SchedulerLimits(
-            numa_topology=limits.get("numa_topology"),
-            **{key: int(limits[key]) for key in ("vcpu", "memory_mb", "disk_gb") if key in limits},
-        )
+        names = ("vcpu", "memory_mb", "disk_gb")
+        numbers = {name: int(limits[name]) for name in names if name in limits}
+        return SchedulerLimits(numa_topology=limits.get("numa_topology"), **numbers)
 
 
 def _left(

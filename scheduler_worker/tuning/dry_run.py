@@ -117,10 +117,8 @@ def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:
         for number, values in enumerate(zip(*columns.values(), strict=True))
     ]
     widths = [max(map(len, cells)) for cells in zip(head, *lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in [head, *lines]
-    )
+    rows = (zip(line, widths, strict=True) for line in [head, *lines])
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in row) for row in rows)
 
 
 # Explanations

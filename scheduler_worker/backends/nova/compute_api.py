@@ -181,10 +181,8 @@ class ComputeApi:
             body: bytes = answer.content
             return body
         kind = MigrationRefused if status in refusals else BackendError
-        raise kind(
-            f"Nova answers {status}: {_message(answer.content) or answer.reason}"
-            f"{_FIXES.get(status, '')}"
-        )
+        why = _message(answer.content) or answer.reason
+        raise kind(f"Nova answers {status}: {why}{_FIXES.get(status, '')}")
 
 
 def _message(body: bytes) -> str:

@@ -116,11 +116,9 @@ class NovaDatabases:
             table.uuid, table.host, changed, table.deleted, table.vm_state, table.task_state
         ).where(table.updated_at >= moment(instances_since_s))
         with self._cell(part_id).reading() as connection:
-            return RecentChanges(
-                now_s(connection),
-                _changed(connection, nodes),
-                [_changed_instance(row) for row in connection.execute(moved)],
-            )
+            read_at_s, changed_nodes = now_s(connection), _changed(connection, nodes)
+            changed_instances = [_changed_instance(row) for row in connection.execute(moved)]
+            return RecentChanges(read_at_s, changed_nodes, changed_instances)
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
         node, instance = compute_nodes.c, instances.c
@@ -131,10 +129,8 @@ class NovaDatabases:
             listed = _by_host(connection, on_hosts)
             if self._settings.image_properties:
                 _add_image_properties(connection, hosts, listed)
-        return [
-            reading(host, rows, listed.get(host, ()), self._decode)
-            for host, rows in by_host.items()
-        ]
+        decode = self._decode
+        return [reading(host, rows, listed.get(host, ()), decode) for host, rows in by_host.items()]
 
     def close(self) -> None:
         self._api.close()

@@ -383,11 +383,8 @@ def _lost_edit(connection: Connection, policy_id: str) -> EditConflict | NotFoun
 
 
 def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
-    return EditConflict(
-        f"The policy of cluster {cluster}",
-        now.changed_by if now else "",
-        now.version if now else NEW,
-    )
+    changed_by, version = (now.changed_by, now.version) if now else ("", NEW)
+    return EditConflict(f"The policy of cluster {cluster}", changed_by, version)
 
 
 def _record(connection: Connection, entry: AuditEntry) -> None:

@@ -44,10 +44,8 @@ class ComputeFilter(Filter):
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """When the next heartbeat expires, or is no longer too far ahead of the clock."""
         heartbeat_s, allowed_s = hosts.heartbeat_s, self.parameters.service_down_time_s
-        return min(
-            float(ends_s[ends_s >= hosts.now_s].min(initial=np.inf))
-            for ends_s in (heartbeat_s + allowed_s, heartbeat_s - allowed_s)
-        )
+        ends = (heartbeat_s + allowed_s, heartbeat_s - allowed_s)
+        return min(float(ends_s[ends_s >= hosts.now_s].min(initial=np.inf)) for ends_s in ends)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if why := out_of_service(host_state.record):

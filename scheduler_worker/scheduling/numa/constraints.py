@@ -159,12 +159,8 @@ class _Asked:
         self.memory_mb = flavor.memory_mb
         self.count = flavor.vcpus
         resources, traits = parsed(flavor.extra_specs)
-        self.amounts = {
-            name: sum(
-                resource.get(name, 0) for suffix, resource in resources.items() if _counts(suffix)
-            )
-            for name in ("VCPU", "PCPU")
-        }
+        own = [amounts for suffix, amounts in resources.items() if _counts(suffix)]
+        self.amounts = {name: sum(each.get(name, 0) for each in own) for name in ("VCPU", "PCPU")}
         values = [trait.get(HYPERTHREADING) for suffix, trait in traits.items() if _counts(suffix)]
         listed = properties.get("traits_required")
         by_image = isinstance(listed, (list, tuple)) and HYPERTHREADING in listed
