@@ -377,9 +377,8 @@ def build_balancing(
     settings: Settings, fleet: Fleet, pipelines: Callable[[], Pipelines]
 ) -> BalancingAdministration:
     """The use cases of administrators about balancing."""
-    return BalancingAdministration(
-        fleet, lambda: pipelines().nova_policy, default_mode=settings.balancing.mode
-    )
+    mode = settings.balancing.mode
+    return BalancingAdministration(fleet, lambda: pipelines().nova_policy, default_mode=mode)
 
 
 def build_balancer(
@@ -562,9 +561,8 @@ def build_feed(
         connect_timeout_s=LONGEST_S,
         statement_timeout_s=LONGEST_S,
     )
-    services = ServiceCheck(
-        open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
-    )
+    databases = open_nova_databases(quick)
+    services = ServiceCheck(databases, fleet, inventory.update_hosts, clock, nova.feed)
     look = providers.look if providers else None
     refresher = Looker(feeder, look, fleet.store, clock, observer)
     barrier = RefreshBarrier(feeder, fleet.store, clock, nova.feed)

@@ -93,11 +93,8 @@ class V1:
         return _response(operation, request, answer, is_new=call.is_new)
 
     def _entry(self, call: Call, _: Nothing) -> Links:
-        links = {
-            operation.name: f"{ROOT}{operation.path}"
-            for operation in self._operations
-            if operation.method == "GET" and "{" not in str(operation.path)
-        }
+        read = (operation for operation in self._operations if operation.method == "GET")
+        links = {each.name: f"{ROOT}{each.path}" for each in read if "{" not in str(each.path)}
         del links["entry"]
         return Links(scheduler_worker.__version__, links)
 
@@ -144,9 +141,8 @@ def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict
 def read_object(request: Request, body: bytes) -> dict[str, Any]:
     """The object in a body of JSON. Raises Refusal."""
     if request.mimetype != _JSON:
-        raise Refusal(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"The body must be JSON: send Content-Type: {_JSON}."
-        )
+        problem = f"The body must be JSON: send Content-Type: {_JSON}."
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem)
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -204,17 +200,12 @@ def check_match(request: Request, resource: object, is_needed: bool = True) -> N
     Raises Refusal with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428
     where an existing resource ``is_needed`` to be named by ``If-Match`` and is not.
     """
-    names_one = "If-Match" in request.headers
+    failed, names_one = HTTPStatus.PRECONDITION_FAILED, "If-Match" in request.headers
     now = "" if resource is None else etag_of(msgspec.json.encode(resource))
     if names_one and not (now and request.if_match.contains(now)):
-        raise Refusal(
-            HTTPStatus.PRECONDITION_FAILED,
-            "If-Match: the resource has changed in the meantime; read it again.",
-        )
+        raise Refusal(failed, "If-Match: the resource has changed in the meantime; read it again.")
     if now and request.if_none_match.contains(now):
-        raise Refusal(
-            HTTPStatus.PRECONDITION_FAILED, "If-None-Match: there is such a resource already."
-        )
+        raise Refusal(failed, "If-None-Match: there is such a resource already.")
     if is_needed and now and not names_one:
         raise Refusal(
             HTTPStatus.PRECONDITION_REQUIRED,

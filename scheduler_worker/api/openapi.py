@@ -128,10 +128,8 @@ def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
 
 def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
     text = {"type": "string", "minLength": 1}
-    parameters: list[Plain] = [
-        {"name": name, "in": "path", "required": True, "schema": text}
-        for name in path_names(operation)
-    ]
+    in_path: Plain = {"in": "path", "required": True, "schema": text}
+    parameters: list[Plain] = [{"name": name, **in_path} for name in path_names(operation)]
     parameters += [
         {
             "name": query_field.name,
@@ -145,10 +143,8 @@ def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]
     conditions = ["If-None-Match"] if operation.method == "GET" else []
     if operation.has_condition:
         conditions = ["If-Match", "If-None-Match"] if operation.method == "PUT" else ["If-Match"]
-    parameters += [
-        {"name": condition, "in": "header", "schema": {"type": "string"}}
-        for condition in conditions
-    ]
+    schema = {"type": "string"}
+    parameters += [{"name": name, "in": "header", "schema": schema} for name in conditions]
     return parameters
 
 

@@ -211,9 +211,7 @@ class OvirtApi:
                 position = POSITIONS.get(body.position or 0)
                 if position is None:
                     raise Invalid("position", f"{body.position} is not -1 (first), 0 or 1 (last)")
-                made = self._admin.add_filter(
-                    policy_id, unit.id, call.caller.actor, position=position
-                )
+                made = self._admin.add_filter(policy_id, unit.id, actor, position=position)
             elif isinstance(body, types.Weight):
                 factor = 1.0 if body.factor is None else body.factor
                 made = self._admin.add_weight(policy_id, unit.id, actor, factor=factor)
@@ -246,8 +244,7 @@ class OvirtApi:
     def list_clusters(self, call: WebCall) -> Reply:
         self._access.check(call.caller, Right.READ, "")
         search = call.query.get("search", "")
-        views = [view for view in self._views() if _matches(view.name, search)]
-        return self._listed(call, views)
+        return self._listed(call, (view for view in self._views() if _matches(view.name, search)))
 
     def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""

@@ -194,19 +194,13 @@ def parameters_of(field: str, sent: types.Properties) -> dict[str, str] | None:
 
 def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
     """The parameters that are thresholds in version 3; durations in seconds."""
-    numbers = {
-        name: int(parameters[name])
-        for name in (HIGH, LOW, MINUTES)
-        if parameters.get(name, "").isdecimal()
-    }
+    known = (name for name in (HIGH, LOW, MINUTES) if parameters.get(name, "").isdecimal())
+    numbers = {name: int(parameters[name]) for name in known}
     if not numbers:
         return None
     minutes = numbers.get(MINUTES)
-    return types.Thresholds(
-        high=numbers.get(HIGH),
-        low=numbers.get(LOW),
-        duration=None if minutes is None else minutes * 60,
-    )
+    duration = None if minutes is None else minutes * 60
+    return types.Thresholds(high=numbers.get(HIGH), low=numbers.get(LOW), duration=duration)
 
 
 def own_parameters(cluster: types.Cluster) -> dict[str, str] | None:

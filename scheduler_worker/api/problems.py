@@ -112,10 +112,11 @@ def refusal_of(error: Exception, doing: str = "") -> Refusal | None:
 def response_of(refusal: Refusal, request_id: str) -> Response:
     """The problem that answers a request which failed."""
     status, detail = refusal.status, str(refusal)
+    detail = detail[1:-1] if detail.startswith("[") else detail
     problem = Problem(
         status=status,
         title=status.phrase,
-        detail=detail[1:-1] if detail.startswith("[") else detail,
+        detail=detail,
         instance=request_id,
         errors=refusal.errors,
     )

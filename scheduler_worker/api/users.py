@@ -80,9 +80,8 @@ def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
             "name", f"{name!r} is no user name; use up to 128 letters, digits and _ . @ + -"
         ) from None
     if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
-        raise RequestError(
-            "password", f"must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; choose another"
-        )
+        problem = f"must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; choose another"
+        raise RequestError("password", problem)
     if not roles:
         raise RequestError("role", f"a user needs a role: {', '.join(ROLES)}")
     return User(hashed(password), roles)

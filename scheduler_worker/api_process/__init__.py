@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from wsgiref.types import WSGIApplication
+
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
@@ -21,7 +24,6 @@ from scheduler_worker.api.bind import V1
 from scheduler_worker.api.console import Console, ConsoleSessions, LogIn
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
-from scheduler_worker.api.server import ApiServer, tls_of
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
@@ -33,6 +35,7 @@ from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.extras import needing_extra
+from scheduler_worker.http_server import HttpServer, Tls
 from scheduler_worker.monitoring import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.observer import Observer
@@ -58,6 +61,43 @@ if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
 
 LOG = logging.getLogger(__name__)
+
+
+class ApiServer(HttpServer):
+    """Serves the API from ``start`` until ``stop``."""
+
+    def __init__(self, settings: ApiSettings, application: WSGIApplication) -> None:
+        """Binds the port. Raises ConfigError where that or the certificate fails."""
+        if settings.proxies:
+            n = settings.proxies
+            application = ProxyFix(application, x_for=n, x_proto=n, x_host=n)
+        super().__init__(
+            application,
+            settings.address,
+            settings.port,
+            option="[api] port",
+            threads=settings.threads,
+            read_timeout_s=settings.read_timeout_s,
+            max_body=settings.max_body,
+            reuse_port=settings.reuse_port,
+            tls=tls_of(settings),
+        )
+
+
+def tls_of(settings: ApiSettings) -> Tls | None:
+    """What encrypts; None for plain HTTP. Raises ConfigError where the files cannot be used."""
+    certificate = settings.certificate_file
+    if certificate is None:
+        if settings.key_file or settings.chain_file:
+            raise ConfigError("[api] key_file, chain_file: certificate_file is not set; set it too")
+        return None
+    try:
+        return Tls(certificate, settings.key_file or certificate, settings.chain_file)
+    except OSError as error:  # also what OpenSSL says of files that hold something else
+        raise ConfigError(
+            f"[api] certificate_file, key_file, chain_file: {certificate}: "
+            f"{error.strerror or error}"
+        ) from None
 
 
 class Api:

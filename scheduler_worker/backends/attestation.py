@@ -33,9 +33,8 @@ class HttpAttestation:
 
     def __init__(self, service: AttestationService) -> None:
         self._service = service
-        self._tls = tls_context(
-            File("[trusted_computing] attestation_server_ca_file", service.ca_file)
-        )
+        file = File("[trusted_computing] attestation_server_ca_file", service.ca_file)
+        self._tls = tls_context(file)
         if service.insecure:
             self._tls.check_hostname = False
             self._tls.verify_mode = ssl.CERT_NONE

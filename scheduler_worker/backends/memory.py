@@ -76,7 +76,12 @@ class MemoryState:
         with self._opened(scope) as state:
             state.enqueue(owner, started_s - priority_boost_s)
             try:
-                self._wait_for_turn(scope, state, owner, started_s + timeout_s)
+                while not state.is_turn_of(owner, self._clock.monotonic_s()):
+                    left_s = started_s + timeout_s - self._clock.monotonic_s()
+                    if left_s <= 0:
+                        raise ClusterLockTimeout(f"The lock of {scope!r} was not granted in time")
+                    self._condition.wait(min(left_s, POLL_S))
+                    self._check_open()
             finally:
                 del state.queue[owner]
                 self._condition.notify_all()
@@ -88,8 +93,7 @@ class MemoryState:
         with self._opened(grant.scope) as state:
             now_s = self._clock.monotonic_s()
             memo = f"{grant.owner}:{grant.commits}"
-            known = state.memos.find(memo, now_s)
-            if known is not None:
+            if (known := state.memos.find(memo, now_s)) is not None:
                 return known
             if not state.is_held_by(grant.owner, now_s) or grant.token.epoch != self._epoch:
                 raise StaleFencingToken(
@@ -132,8 +136,7 @@ class MemoryState:
     ) -> Written:
         with self._opened(scope) as state:
             now_s = self._clock.monotonic_s()
-            known = None if once is None else state.memos.find(once, now_s)
-            if known is not None:
+            if once is not None and (known := state.memos.find(once, now_s)) is not None:
                 return known._replace(before=-1)
             written = state.apply(transactions)
             if once is not None and all(written.applied):
@@ -183,14 +186,6 @@ class MemoryState:
     def _check_open(self) -> None:
         if self._closed:
             raise StateUnavailable("The shared state of this process was closed")
-
-    def _wait_for_turn(self, scope: str, state: _Scope, owner: str, deadline_s: float) -> None:
-        while not state.is_turn_of(owner, self._clock.monotonic_s()):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise ClusterLockTimeout(f"The lock of {scope!r} was not granted in time")
-            self._condition.wait(min(left_s, POLL_S))
-            self._check_open()
 
     def _grant(
         self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen
@@ -271,12 +266,16 @@ class _Scope:
     def apply(self, transactions: Sequence[Transaction]) -> Written:
         """Apply the transactions under one new version, if any of them writes anything."""
         before = self.version
-        applied = tuple(self._apply(transaction, before + 1) for transaction in transactions)
+        applied = []
+        for transaction in transactions:
+            applied.append(all(map(self._is_met, transaction.guards)))
+            for put in transaction.puts if applied[-1] else ():
+                self._put(put, before + 1)
         while len(self._tombstones) > self._max_tombstones:
             key = next(iter(self._tombstones))
             del self._tombstones[key]
             self._floor = self._records.pop(key).version
-        return Written(self.version, applied, before)
+        return Written(self.version, tuple(applied), before)
 
     def next_expiry_s(self) -> float:
         """When the next record may expire, by the store's clock; infinite if none does."""
@@ -293,13 +292,6 @@ class _Scope:
             expires_at_s, key = heapq.heappop(self._expiry_heap)
             if self._expiry.get(key) == expires_at_s:  # else it was renewed or deleted since then
                 self._put(Put(key, None), version)
-
-    def _apply(self, transaction: Transaction, version: int) -> bool:
-        if not all(self._is_met(guard) for guard in transaction.guards):
-            return False
-        for put in transaction.puts:
-            self._put(put, version)
-        return True
 
     def _is_met(self, guard: Guard) -> bool:
         record = self._records.get(guard.key)

@@ -32,9 +32,8 @@ class TuningPolicyFiles:
             else:
                 policies[policy.name] = policy
         clusters = None if self._clusters is None else _text(self._clusters, problems)
-        return TuningPolicyTexts(
-            policies=tuple(policies.values()), clusters=clusters, problems=tuple(problems)
-        )
+        texts = tuple(policies.values())
+        return TuningPolicyTexts(policies=texts, clusters=clusters, problems=tuple(problems))
 
     def _files(self, problems: list[TuningProblem]) -> Iterator[Path]:
         for path in self._paths:

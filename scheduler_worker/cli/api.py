@@ -91,9 +91,8 @@ def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
     with edited(users_file) as users:
         users[DEMO_USER] = new_user(DEMO_USER, password, (Grant("administrator"),))
     conf.set_override("users_file", str(users_file), group="api")
-    conf.set_override(
-        "connection", f"sqlite:///{directory / 'policies.sqlite'}", group="policy_store"
-    )
+    url = f"sqlite:///{directory / 'policies.sqlite'}"
+    conf.set_override("connection", url, group="policy_store")
     return api_process.build_embedded(conf), password
 
 

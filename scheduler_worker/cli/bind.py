@@ -66,13 +66,8 @@ class _Bound(FleetCommand):
                 self._add(parser, field)
         if issubclass(self.operation.parameters, PageQuery):
             most = self.operation.most
-            parser.add_argument(
-                "--limit",
-                type=_count,
-                default=most,
-                metavar="N",
-                help=f"at most so many; default: {'all of them' if most is None else most}",
-            )
+            text = f"at most so many; default: {'all of them' if most is None else most}"
+            parser.add_argument("--limit", type=_count, default=most, metavar="N", help=text)
             parser.add_argument("--marker", help="begin where the end of a page before says")
         if self.operation.long:
             parser.add_argument("--long", action="store_true", help="more columns")

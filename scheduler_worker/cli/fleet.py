@@ -171,9 +171,8 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
             if (running := int(bus["running"]) + int(bus["waiting"])) == 0:
                 break
             if time.monotonic() > deadline_s:
-                raise RequestError(
-                    "worker", f"{name} has {running} requests in hand after {timeout_s:g} s"
-                )
+                problem = f"{name} has {running} requests in hand after {timeout_s:g} s"
+                raise RequestError("worker", problem)
             time.sleep(_LOOK_S)
         sys.stdout.write(f"{name}: drained\n")
 

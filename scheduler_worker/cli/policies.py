@@ -172,9 +172,8 @@ class ImportPolicies(_InForce, FleetCommand):
         for policy, clusters in changes:
             for cluster in clusters:
                 now = in_force.policies[cluster]
-                sys.stdout.writelines(
-                    difference(now, policy, f"{cluster}: {now.reference}", cluster)
-                )
+                before = f"{cluster}: {now.reference}"
+                sys.stdout.writelines(difference(now, policy, before, cluster))
         if not changes:
             sys.stdout.write("The clusters have these policies already, or others.\n")
             return 0
@@ -296,11 +295,8 @@ class InForce(NamedTuple):
             ids = (known.id for known in self.newest() if known.name == policy.name)
             policy = structs.replace(policy, id=next(ids, policy.id))
         policy = self.numbered(policy)
-        return policy, [
-            cluster
-            for cluster, now in self.policies.items()
-            if now.id == policy.id and now != policy
-        ]
+        in_force = self.policies.items()
+        return policy, [name for name, now in in_force if now.id == policy.id and now != policy]
 
 
 def _edited(

@@ -128,10 +128,8 @@ class CommandProgram(App):
     def _is_known(self, argv: list[str]) -> bool:
         """Whether it names a command, or help for one or for a group."""
         if argv[0] == "help":
-            asked = " ".join(argv[1:])
-            return any(
-                f"{name} ".startswith(f"{asked} ".lstrip()) for name, _ in self.command_manager
-            )
+            asked = f"{' '.join(argv[1:])} ".lstrip()
+            return any(f"{name} ".startswith(asked) for name, _ in self.command_manager)
         try:
             self.command_manager.find_command(argv)
         except ValueError:
@@ -143,9 +141,8 @@ class CommandProgram(App):
         asked, names = " ".join(words[:2]), sorted(name for name, _ in self.command_manager)
         near = [name for name in names if words and name.startswith(f"{words[0]} ")]
         near = near or difflib.get_close_matches(asked, names)
-        return f"{asked!r} is no command; " + (
-            f"there are: {', '.join(near)}" if near else "--help lists them"
-        )
+        hint = f"there are: {', '.join(near)}" if near else "--help lists them"
+        return f"{asked!r} is no command; {hint}"
 
     def _report(self, error: BaseException) -> int:
         """Write the error as a sentence on stderr; returns the exit status that stands for it."""

@@ -17,11 +17,13 @@ from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.decisions import HostVerdict
-from scheduler_worker.operations.capacity import CapacityAnswer, CapacityRequest, capacity
-from scheduler_worker.operations.explain import (
+from scheduler_worker.operations.requests import (
+    CapacityAnswer,
+    CapacityRequest,
     ClusterExplanation,
     ExplainRequest,
     ExplanationView,
+    capacity,
     explain,
 )
 
@@ -117,9 +119,8 @@ class ExplainPlacement(_OfRequests):
             spec["flavor"] = flavor
         if "flavor" not in spec:
             raise ConfigError("Give a request's file, or a flavor's figures: --vcpus 4 --ram 8192")
-        asked = ExplainRequest(
-            _narrowed(spec, arguments), hosts=arguments.why_not, limit=arguments.limit
-        )
+        spec = _narrowed(spec, arguments)
+        asked = ExplainRequest(spec, hosts=arguments.why_not, limit=arguments.limit)
         explanation = client.call(explain, asked)
         if arguments.json:
             sys.stdout.write(json_of(explanation))
@@ -217,11 +218,8 @@ def _read_flavors(path: Path) -> tuple[list[Plain], Plain]:
 
 def _from_openstack(columns: Plain) -> Plain:
     """An empty column, as that of a flavor without swap, is left out."""
-    return {
-        name: columns[column]
-        for column, name in _COLUMNS.items()
-        if columns.get(column) not in (None, "")
-    }
+    fields = {name: columns.get(column) for column, name in _COLUMNS.items()}
+    return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -19,9 +19,15 @@ from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.tuning.statistics import sample_of
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
+from scheduler_worker.tuning.dry_run import (
+    OutputExplanation,
+    dry_run,
+    explanations,
+    outputs_over_time,
+    repeated,
+    table,
+)
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic
-from scheduler_worker.tuning.explain import OutputExplanation, explanations
 from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Sample, Value
@@ -157,11 +163,8 @@ class ExplainTuning(_DryRun):
         program, cycles = _dry_run(parsed_args)
         entity, interval_s, is_found = parsed_args.entity, parsed_args.interval, False
         for number in _cycles_at(parsed_args.at, interval_s, len(cycles)):
-            chosen = [
-                explanation
-                for explanation in explanations(cycles[number])
-                if fnmatchcase(str(explanation.entity), entity)
-            ]
+            found = explanations(cycles[number])
+            chosen = [each for each in found if fnmatchcase(str(each.entity), entity)]
             if chosen:
                 is_found = True
                 say(f"at {number * interval_s:g} s:", *_explained(chosen, cycles[number]))
@@ -259,9 +262,8 @@ def _cycles_at(at_s: float | None, interval_s: float, count: int) -> Sequence[in
     number = round(at_s / interval_s)
     if number >= count or not math.isclose(number * interval_s, at_s):
         last_s = (count - 1) * interval_s
-        raise ConfigError(
-            f"--at: no cycle is at {at_s:g} s; they are every {interval_s:g} s from 0 to {last_s:g}"
-        )
+        cycles = f"they are every {interval_s:g} s from 0 to {last_s:g}"
+        raise ConfigError(f"--at: no cycle is at {at_s:g} s; {cycles}")
     return [number]
 
 
@@ -320,9 +322,8 @@ def read_parameters(path: Path) -> dict[str, Value]:
     _expect_mapping(parameters, f"{path}: ", "names and values, such as 'io_threshold: 500'")
     for name, value in parameters.items():
         if not isinstance(value, bool | int | float | str | None):
-            raise ConfigError(
-                f"{path}: {name}: write a number, true, false or a text, not {_shown(value)}"
-            )
+            expected = f"write a number, true, false or a text, not {_shown(value)}"
+            raise ConfigError(f"{path}: {name}: {expected}")
     return {name: value for name, value in parameters.items() if value is not None}
 
 

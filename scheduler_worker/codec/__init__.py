@@ -5,50 +5,23 @@ Input is untrusted: its depth and size are bounded, and
 plain JSON in the versions that Nova 34 reads. No transport, no clock, no decision in here.
 """
 
-from scheduler_worker.codec.inventory import (
-    decode_aggregate,
-    decode_aggregates,
-    decode_host_reports,
-    decode_instances,
-)
-from scheduler_worker.codec.primitives import plain
-from scheduler_worker.codec.requests import (
-    decode_as,
-    decode_host_names,
-    decode_instance_uuids,
-    decode_legacy_request,
-    decode_name,
-    decode_names,
-    decode_priority,
-    decode_remaining,
-    decode_request_spec,
-    decode_selection,
-    encode_destinations,
-    encode_diagnosis,
-    encode_selection,
-    encode_selections,
-)
-from scheduler_worker.codec.typed import redacted
-
-__all__ = [
-    "decode_aggregate",
-    "decode_aggregates",
-    "decode_as",
-    "decode_host_names",
-    "decode_host_reports",
-    "decode_instance_uuids",
-    "decode_instances",
-    "decode_legacy_request",
-    "decode_name",
-    "decode_names",
-    "decode_remaining",
-    "decode_priority",
-    "decode_request_spec",
-    "decode_selection",
-    "encode_destinations",
-    "encode_diagnosis",
-    "encode_selection",
-    "encode_selections",
-    "plain",
-    "redacted",
-]
+from scheduler_worker.codec.inventory import decode_aggregate as decode_aggregate
+from scheduler_worker.codec.inventory import decode_aggregates as decode_aggregates
+from scheduler_worker.codec.inventory import decode_host_reports as decode_host_reports
+from scheduler_worker.codec.inventory import decode_instances as decode_instances
+from scheduler_worker.codec.primitives import plain as plain
+from scheduler_worker.codec.requests import decode_as as decode_as
+from scheduler_worker.codec.requests import decode_host_names as decode_host_names
+from scheduler_worker.codec.requests import decode_instance_uuids as decode_instance_uuids
+from scheduler_worker.codec.requests import decode_legacy_request as decode_legacy_request
+from scheduler_worker.codec.requests import decode_name as decode_name
+from scheduler_worker.codec.requests import decode_names as decode_names
+from scheduler_worker.codec.requests import decode_priority as decode_priority
+from scheduler_worker.codec.requests import decode_remaining as decode_remaining
+from scheduler_worker.codec.requests import decode_request_spec as decode_request_spec
+from scheduler_worker.codec.requests import decode_selection as decode_selection
+from scheduler_worker.codec.requests import encode_destinations as encode_destinations
+from scheduler_worker.codec.requests import encode_diagnosis as encode_diagnosis
+from scheduler_worker.codec.requests import encode_selection as encode_selection
+from scheduler_worker.codec.requests import encode_selections as encode_selections
+from scheduler_worker.codec.typed import redacted as redacted

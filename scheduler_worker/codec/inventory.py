@@ -171,10 +171,8 @@ def _metrics(value: Any, path: str) -> Any:
 
 
 def _instances(value: Any, path: str) -> list[Plain]:
-    return [
-        _instance(instance, f"{path}[{number}]")
-        for number, instance in enumerate(typed(value, list[Any], path))
-    ]
+    listed = enumerate(typed(value, list[Any], path))
+    return [_instance(instance, f"{path}[{number}]") for number, instance in listed]
 
 
 def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:

@@ -4,6 +4,8 @@ The fields of the model are read. Other fields are listed here. Versions are the
 that is known; answers carry them, and Nova 34 reads them.
 """
 
+from typing import Any
+
 import msgspec
 
 from scheduler_worker.codec.primitives import ObjectKind
@@ -24,6 +26,12 @@ _OF_COMPUTE_NODE = frozenset(
 
 def _fields(struct: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(struct.__struct_encode_fields__)
+
+
+def _of(struct: type[msgspec.Struct], version: str, *more: str, **facts: Any) -> ObjectKind:
+    """What a struct is read from, by default the object of its name; ``more`` fields are read."""
+    own = {"name": struct.__name__, "version": version, "read": _fields(struct).union(more)}
+    return ObjectKind(**own | facts)
 
 
 class Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -57,20 +65,10 @@ class Service(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 # In requests
 
-FLAVOR = ObjectKind(name="Flavor", version="1.2", read=_fields(requests.Flavor), ignored=_STAMPS)
+FLAVOR = _of(requests.Flavor, "1.2", ignored=_STAMPS)
 IMAGE_PROPERTIES = ObjectKind(name="ImageMetaProps", version="1.44")
-IMAGE = ObjectKind(
-    name="ImageMeta",
-    version="1.8",
-    read=_fields(requests.ImageMeta),
-    parts={"properties": IMAGE_PROPERTIES},
-)
-INSTANCE_GROUP = ObjectKind(
-    name="InstanceGroup",
-    version="1.11",
-    read=_fields(requests.InstanceGroup) | {"policies", "rules"},
-    ignored=_STAMPS,
-)
+IMAGE = _of(requests.ImageMeta, "1.8", parts={"properties": IMAGE_PROPERTIES})
+INSTANCE_GROUP = _of(requests.InstanceGroup, "1.11", "policies", "rules", ignored=_STAMPS)
 NUMA_CELL = ObjectKind(
     name="InstanceNUMACell",
     version="1.6",
@@ -82,50 +80,28 @@ PCI_REQUESTS = ObjectKind(
     version="1.1",
     parts={"requests": ObjectKind(name="InstancePCIRequest", version="1.4")},
 )
-NETWORK_METADATA = ObjectKind(
-    name="NetworkMetadata", version="1.0", read=_fields(requests.NetworkMetadata)
-)
+NETWORK_METADATA = _of(requests.NetworkMetadata, "1.0")
 NUMA_LIMITS = ObjectKind(
     name="NUMATopologyLimits", version="1.1", parts={"network_metadata": NETWORK_METADATA}
 )
-LIMITS = ObjectKind(
-    name="SchedulerLimits",
-    version="1.0",
-    read=_fields(requests.SchedulerLimits),
-    parts={"numa_topology": NUMA_LIMITS},
-)
+LIMITS = _of(requests.SchedulerLimits, "1.0", parts={"numa_topology": NUMA_LIMITS})
 CELL_MAPPING = ObjectKind(name="CellMapping", version="1.1")
-DESTINATION = ObjectKind(
-    name="Destination",
-    version="1.4",
-    read=_fields(requests.Destination),
-    parts={"cell": CELL_MAPPING},
-)
-RETRIED_HOST = ObjectKind(
+DESTINATION = _of(requests.Destination, "1.4", parts={"cell": CELL_MAPPING})
+RETRIED_HOST = _of(
+    requests.RetriedHost,
+    "1.19",
     name="ComputeNode",
-    version="1.19",
     list_version="1.17",
-    read=_fields(requests.RetriedHost),
     ignored=_fields(HostReport) | _OF_COMPUTE_NODE,
 )
-RETRIES = ObjectKind(
-    name="SchedulerRetries",
-    version="1.1",
-    read=_fields(requests.SchedulerRetries),
-    parts={"hosts": RETRIED_HOST},
-)
-REQUEST_GROUP = ObjectKind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
-REQUEST_LEVEL_PARAMS = ObjectKind(
-    name="RequestLevelParams", version="1.1", read=_fields(requests.RequestLevelParams)
-)
-NETWORK_REQUEST = ObjectKind(
-    name="NetworkRequest", version="1.3", list_version="1.1", read=_fields(requests.NetworkRequest)
-)
+RETRIES = _of(requests.SchedulerRetries, "1.1", parts={"hosts": RETRIED_HOST})
+REQUEST_GROUP = _of(requests.RequestGroup, "1.3")
+REQUEST_LEVEL_PARAMS = _of(requests.RequestLevelParams, "1.1")
+NETWORK_REQUEST = _of(requests.NetworkRequest, "1.3", list_version="1.1")
 SECURITY_GROUP = ObjectKind(name="SecurityGroup", version="1.2", list_version="1.1")
-REQUEST_SPEC = ObjectKind(
-    name="RequestSpec",
-    version="1.15",
-    read=_fields(requests.RequestSpec),
+REQUEST_SPEC = _of(
+    requests.RequestSpec,
+    "1.15",
     keeps_null=frozenset({"numa_topology"}),
     parts={
         "flavor": FLAVOR,
@@ -174,18 +150,12 @@ SELECTION = ObjectKind(
 
 # In reports of hosts and announcements of Nova's services
 
-AGGREGATE = ObjectKind(
-    name="Aggregate",
-    version="1.3",
-    list_version="1.3",
-    read=_fields(Aggregate) | {"created_at"},
-    ignored=_STAMPS,
-)
-INSTANCE = ObjectKind(
-    name="Instance",
-    version="2.8",
+AGGREGATE = _of(Aggregate, "1.3", "created_at", list_version="1.3", ignored=_STAMPS)
+INSTANCE = _of(
+    Instance,
+    "2.8",
+    "flavor",
     list_version="2.6",
-    read=_fields(Instance) | {"flavor"},
     ignored=_STAMPS
     | {
         *("access_ip_v4", "access_ip_v6", "architecture", "auto_disk_config", "availability_zone"),
@@ -202,10 +172,9 @@ INSTANCE = ObjectKind(
     },
     parts={"flavor": FLAVOR},
 )
-SERVICE = ObjectKind(
-    name="Service",
-    version="1.22",
-    read=_fields(Service),
+SERVICE = _of(
+    Service,
+    "1.22",
     ignored=frozenset(
         {
             *("availability_zone", "binary", "compute_node", "deleted", "deleted_at", "host"),
@@ -213,11 +182,11 @@ SERVICE = ObjectKind(
         }
     ),
 )
-COMPUTE_NODE = ObjectKind(
+COMPUTE_NODE = _of(
+    HostReport,
+    "1.19",
     name="ComputeNode",
-    version="1.19",
     list_version="1.17",
-    read=_fields(HostReport),
     ignored=_OF_COMPUTE_NODE,
     parts={
         "supported_hv_specs": ObjectKind(name="HVSpec", version="1.2"),

@@ -239,10 +239,5 @@ def wrapped(value: Any, kind: ObjectKind) -> Any:
         for key, item in value.items()
         if item is not None or key not in kind.never_null
     }
-    return {
-        NAME: kind.name,
-        NAMESPACE: "nova",
-        VERSION: kind.version,
-        DATA: data,
-        CHANGES: list(data),
-    }
+    name, version = kind.name, kind.version
+    return {NAME: name, NAMESPACE: "nova", VERSION: version, DATA: data, CHANGES: list(data)}

@@ -78,10 +78,8 @@ def decode_request_spec(
 def decode_legacy_request(request_spec: Any, filter_properties: Any) -> RequestSpec:
     """Decode the arguments of RPC versions 4.0 to 4.2. Raises RequestError."""
     request = _object(plain(request_spec, "request_spec", kinds.LEGACY_REQUEST), "request_spec")
-    properties = _object(
-        plain(filter_properties or {}, "filter_properties", kinds.LEGACY_PROPERTIES),
-        "filter_properties",
-    )
+    sent = plain(filter_properties or {}, "filter_properties", kinds.LEGACY_PROPERTIES)
+    properties = _object(sent, "filter_properties")
     instance = _object(request.get("instance_properties") or {}, "request_spec.instance_properties")
     spec = {
         "num_instances": request.get("num_instances"),

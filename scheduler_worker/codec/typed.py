@@ -109,10 +109,8 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
         return RequestError(_named(steps, path, paths), message)
     candidates = list(_candidates(value, steps, []))
     kinds, bound = expected[1].split(" | "), re.sub(r", got.*", "", expected[2])
-    where, actual = next(
-        (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound)),
-        candidates[0],
-    )
+    misfits = (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound))
+    where, actual = next(misfits, candidates[0])
     # ``an integer or null``, ``an integer >= 0``, ``text of length <= 255``
     described = " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound
     return wrong(_named(where, path, paths), described, actual)

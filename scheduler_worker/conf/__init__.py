@@ -152,11 +152,9 @@ TABLE = Table(
     tracing=(TracingSettings,),
 )
 """Whose options are in which group."""
+_GROUPS = {"scheduler", "filter_scheduler", "metrics", "compute"}
 _OF_UNITS = [
-    declared
-    for declared in TABLE.declared
-    if declared.group in {"scheduler", "filter_scheduler", "metrics", "compute"}
-    and declared.struct is not Options
+    each for each in TABLE.declared if each.group in _GROUPS and each.struct is not Options
 ]
 """What units read by the name of the field, and the policy's version depends on."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scheduler_worker import api_process, factories, preflight, remedies
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.nova import inspection as nova_inspection
+from scheduler_worker.backends.nova.database import inspected
 from scheduler_worker.backends.nova.source import NovaDatabases
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
@@ -192,11 +192,8 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
                 yield failed(name, str(error))
                 continue
             compute = rules.Compute(part.id, listing.nodes, outline.part_of, services)
-            nodes |= {
-                node.uuid: node.host
-                for node in listing.nodes
-                if node.host is not None and outline.part_of.get(node.host) == part.id
-            }
+            hosts = ((node.uuid, node.host) for node in listing.nodes if node.host is not None)
+            nodes |= {uuid: host for uuid, host in hosts if outline.part_of.get(host) == part.id}
             yield from rules.computes(name, compute, nova.feed.silent_after_s)
             before_s = time.time()
             now_s = source.services(part.id).now_s
@@ -210,7 +207,7 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
 
 
 def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[Finding]:
-    facts = nova_inspection.inspected(source.database(part.id if part else None))
+    facts = inspected(source.database(part.id if part else None))
     yield rules.database_account(f"{name} at {facts.name} ({facts.version})", facts.writes)
 
 

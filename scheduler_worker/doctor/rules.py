@@ -169,11 +169,8 @@ def consumers(
     check: str, us: WorkerFacts, facts: Sequence[WorkerFacts], count: int, waiting: int
 ) -> Finding:
     """Who consumes the topic's queue; ``waiting`` are its messages."""
-    ours = [
-        worker.name
-        for worker in facts
-        if worker.topic == us.topic and not worker.is_dry_run and not worker.is_drained
-    ]
+    here = (worker for worker in facts if worker.topic == us.topic)
+    ours = [worker.name for worker in here if not (worker.is_dry_run or worker.is_drained)]
     surplus = count - len(ours)
     text = f"{count} consumers, {len(ours)} of them workers that this state knows"
     if not surplus or us.is_dry_run:

@@ -161,9 +161,8 @@ class Metrics(Series):
     def lately(self) -> Lately:
         """What happened in the last minutes."""
         counts = self._window.counts()
-        placed, refused, failed = (
-            _spread(counts, result, "") for result in ("placed", "refused", "failed")
-        )
+        results = ("placed", "refused", "failed")
+        placed, refused, failed = (_spread(counts, result, "") for result in results)
         return Lately(
             over_s=round(self._window.over_s, 1),
             placed=placed.total,
@@ -223,13 +222,7 @@ class Metrics(Series):
 
 
 def _spread(counts: Counter[Key], kind: str, label: str) -> Spread:
-    return Spread(
-        {
-            bucket: count
-            for (its_kind, its_label, bucket), count in counts.items()
-            if (its_kind, its_label) == (kind, label)
-        }
-    )
+    return Spread({key[2]: count for key, count in counts.items() if key[:2] == (kind, label)})
 
 
 class AtScrape(Collector):
@@ -268,10 +261,8 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
     yield gauge_of(events.RESERVATIONS, known)
     hosts = load.most_down(MAX_CLUSTERS).items()
     by_state = ((cluster, structs.asdict(counts)) for cluster, counts in hosts)
-    yield gauge_of(
-        events.HOSTS,
-        [((name, state), count) for name, counts in by_state for state, count in counts.items()],
-    )
+    rows = [((name, state), count) for name, counts in by_state for state, count in counts.items()]
+    yield gauge_of(events.HOSTS, rows)
     feed = sorted(load.feed.items())
     lags = [((cell,), part.lag_s) for cell, part in feed if part.lag_s is not None]
     yield gauge_of(events.FEED_LAG, lags)

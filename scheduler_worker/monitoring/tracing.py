@@ -67,9 +67,8 @@ class Tracing(Periodic):
         """
         super().__init__("traces", self.run_due, INTERVAL_S, first_s=INTERVAL_S, finishes=True)
         self._exporter = exporter
-        self._resource = Resource.create(
-            {"service.name": "scheduler_worker", "service.instance.id": worker}
-        )
+        service = {"service.name": "scheduler_worker", "service.instance.id": worker}
+        self._resource = Resource.create(service)
         self._ratio = ratio
         self._count = count
         self._waiting: deque[_Request] = deque()
@@ -184,12 +183,8 @@ def spans_of(request: _Request, resource: Resource) -> Iterator[ReadableSpan]:
 
 
 def _context(trace_id: int) -> SpanContext:
-    return SpanContext(
-        trace_id,
-        random.getrandbits(64) or 1,
-        is_remote=False,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(trace_id, random.getrandbits(64) or 1, is_remote=False, trace_flags=flags)
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | int | Sequence[str]]:

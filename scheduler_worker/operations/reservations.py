@@ -136,6 +136,5 @@ def _find(call: Call, name: str) -> tuple[str, Reservation]:
 def _view(cluster: str, reservation: Reservation) -> ReservationView:
     same = structs.asdict(reservation) | structs.asdict(reservation.resources)
     times = {name: moment(same[f"{name}_s"]) for name in ("created_at", "expires_at")}
-    return msgspec.convert(
-        same | times | {"id": reservation.id, "cluster": cluster}, ReservationView
-    )
+    own = {"id": reservation.id, "cluster": cluster}
+    return msgspec.convert(same | times | own, ReservationView)

@@ -211,9 +211,8 @@ def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
 def _check_named(call: Call, target: NamedWorker) -> None:
     facts = call.worker.facts
     if target.worker != facts.name:
-        raise RequestError(
-            "worker", f"this is {facts.name}; send it to {facts.topic}.{target.worker} instead"
-        )
+        other = f"{facts.topic}.{target.worker}"
+        raise RequestError("worker", f"this is {facts.name}; send it to {other} instead")
 
 
 @operation("GET", "/health", home="store")
@@ -260,12 +259,8 @@ def _worker(worker: Reported) -> WorkerView:
     if report is not None:
         requests = {"requests": _requests([report])}
         load = msgspec.convert(structs.asdict(report) | requests, LoadReport)
-    return WorkerView(
-        **structs.asdict(worker.facts),
-        state=worker.state,
-        age_s=None if report is None else round(worker.age_s, 1),
-        report=load,
-    )
+    age_s = None if report is None else round(worker.age_s, 1)
+    return WorkerView(**structs.asdict(worker.facts), state=worker.state, age_s=age_s, report=load)
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:

@@ -97,9 +97,7 @@ UNBOUNDED = 2**20
 """A host that a filter would let take so many instances is not bounded by that filter."""
 
 
-def instances_before_refusal(
-    unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec
-) -> Values:
+def refused_after(unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec) -> Values:
     """For each host after how many instances the filter first refuses it; at most UNBOUNDED.
 
     Raises NotInColumns: the filter looks at what only placing one by one can tell.
@@ -128,13 +126,8 @@ _READ = (
     *("has_inventories", *UNUSED.values()),
 )
 """What these filters read of a host's columns, beside its providers and aggregates."""
-
-
-class Steps:
-    """How many instances may still be placed on copies; then upper bounds have to do."""
-
-    def __init__(self, count: int = 20_000) -> None:
-        self.count = count
+MOST_STEPS = 20_000
+"""Instances that are placed on copies for one question; then upper bounds have to do."""
 
 
 class HostToFill(NamedTuple):
@@ -205,7 +198,7 @@ class Measurement:
             return False
         hosts, spec = self._hosts, self._spec
         try:
-            counts = instances_before_refusal(unit, hosts, taken, spec)
+            counts = refused_after(unit, hosts, taken, spec)
             lacking = unit.shortages(HostsAfter(hosts, taken, counts), spec)
         except NotInColumns:
             return False
@@ -250,9 +243,8 @@ class Measurement:
             kind=kind,
         )
 
-    def finish(self, steps: Steps | None = None) -> Self:
+    def finish(self, steps: Iterator[int]) -> Self:
         """Fill the hosts that have to be filled, in so many steps; needs no lock of the table."""
-        steps = Steps() if steps is None else steps
         kinds = {host.kind: host for host in self._to_fill}
         copies = _table(self._hosts, kinds.values())
         filled = {kind: self._filled(copies, host, steps) for kind, host in kinds.items()}
@@ -262,7 +254,9 @@ class Measurement:
                 self.limited_by[host.row] = self._number(refused_by)
         return self
 
-    def _filled(self, copies: HostTable, host: HostToFill, steps: Steps) -> tuple[int, str | None]:
+    def _filled(
+        self, copies: HostTable, host: HostToFill, steps: Iterator[int]
+    ) -> tuple[int, str | None]:
         """How many instances a copy takes, and the filter that refuses more.
 
         None: it takes all that the other filters let it take.
@@ -271,10 +265,9 @@ class Measurement:
         assert row is not None  # noqa: S101 - it was just put
         state, selections = copies.state(row), self._pipeline.selections
         for placed in range(host.most):
-            if not steps.count:
+            if next(steps, None) is None:
                 self.is_exact = False
                 break
-            steps.count -= 1
             request = structs.replace(self._spec, instance_uuid=f"{row}/{placed}")
             for unit in self._to_ask:
                 if not unit.host_passes(state, request):

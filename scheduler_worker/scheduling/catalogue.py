@@ -105,9 +105,7 @@ class Catalogue:
 
     def names(self, kind: UnitKind) -> list[str]:
         """The names that a policy may use as that kind, sorted."""
-        return sorted(
-            entry.name for entry in self if kind in entry.kinds and not entry.is_mandatory
-        )
+        return sorted(each.name for each in self if kind in each.kinds and not each.is_mandatory)
 
     def problem(self, name: str, kind: UnitKind) -> str | None:
         """Why a policy cannot use the unit as that kind, with the closest name; None: it can."""
@@ -202,10 +200,8 @@ def parameter_values(
             continue
         if parameter.type == "list" and isinstance(value, str):
             value = [item.strip() for item in value.split(",") if item.strip()]
-        if parameter.regex is not None and not re.fullmatch(parameter.regex, str(value)):
-            raise ValueError(
-                f"{parameter.name} is {value!r}, which does not match {parameter.regex}"
-            )
+        if (regex := parameter.regex) is not None and not re.fullmatch(regex, str(value)):
+            raise ValueError(f"{parameter.name} is {value!r}, which does not match {regex}")
         values[parameter.name] = value
     try:
         return msgspec.convert(values, declared, strict=False)

@@ -131,7 +131,7 @@ class _Compiler(msgspec.Struct):
     def compile(self) -> Pipeline:
         policy = self.policy
         filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
-        weights = [weight for use in policy.weights if (weight := self._weight(use)) is not None]
+        weights = [self._used(use, UnitKind.WEIGHT, Weigher, use.factor) for use in policy.weights]
         selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
         providers = self._made(ResourceProviders.__name__, ResourceProviders)
         inventories = self._made(Inventories.__name__, Inventories)
@@ -148,9 +148,7 @@ class _Compiler(msgspec.Struct):
             *(self._made(name, unit) for name, unit in of_ovirt.items()),
         ]
         balance = self._used(policy.balance, UnitKind.BALANCE, Balance) if policy.balance else None
-        self._check_positions()
-        for name in policy.parameters.keys() - self.declared:
-            self._problem(f"parameter {name}", "no unit of the policy declares it")
+        self._check()
         if self.problems or selector is None:
             raise ClusterPolicyError(sorted(self.problems))
         return Pipeline(
@@ -160,14 +158,14 @@ class _Compiler(msgspec.Struct):
             candidates=candidates,
             mandatory=mandatory,
             filters=[unit for unit in filters if unit is not None],
-            weights=weights,
+            weights=[unit for unit in weights if unit is not None],
             selector=selector,
             balance=balance,
             options=msgspec.convert(self.options.values, PlacementOptions),
         )
 
     def _used(
-        self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
+        self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], factor: float = 1.0
     ) -> AnyUnit | None:
         """The unit of a use; None: it cannot be used, and the problem is recorded."""
         if (kind, use.label) in self.labels:
@@ -180,11 +178,6 @@ class _Compiler(msgspec.Struct):
         if entry is None or not issubclass(entry.unit, base):
             return None
         return self._made(use.label, entry.unit, use, factor)
-
-    def _weight(self, use: WeightUse) -> Weigher | None:
-        if not math.isfinite(use.factor):
-            self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
-        return self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0
@@ -207,7 +200,13 @@ class _Compiler(msgspec.Struct):
         )
         return unit(context)
 
-    def _check_positions(self) -> None:
+    def _check(self) -> None:
+        """What no unit can find wrong by itself; once all of them are made."""
+        for use in self.policy.weights:
+            if not math.isfinite(use.factor):
+                self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
+        for name in self.policy.parameters.keys() - self.declared:
+            self._problem(f"parameter {name}", "no unit of the policy declares it")
         for position in ("first", "last"):
             labels = [use.label for use in self.policy.filters if use.position == position]
             if len(labels) > 1:

@@ -47,9 +47,8 @@ class _Kind(NamedTuple):
 
     def spec(self, uuid: str | None, source: str) -> RequestSpec:
         """What a VM of the kind on a host asks for."""
-        vm = structs.replace(
-            self.needs or NO_MACHINE, highly_available=self.highly_available, run_on=source
-        )
+        needs = self.needs or NO_MACHINE
+        vm = structs.replace(needs, highly_available=self.highly_available, run_on=source)
         flavor = Flavor(
             memory_mb=self.memory_mb,
             vcpus=self.vcpus,

@@ -69,9 +69,8 @@ class EquivalenceClasses:
         applying = frozenset(unit for unit in self._readers if unit.applies(spec))
         # False: does not apply; None: applies and does not declare what it reads.
         reads = tuple(unit.reads(spec) if unit in applying else False for unit in self._readers)
-        undeclared = frozenset(
-            unit for unit, read in zip(self._readers, reads, strict=True) if read is None
-        )
+        pairs = zip(self._readers, reads, strict=True)
+        undeclared = frozenset(unit for unit, read in pairs if read is None)
         if len(self._by_reads) >= _MOST_KNOWN:
             self._by_reads.clear()
         return self._by_reads.setdefault(reads, EquivalenceClass(applying, undeclared))
@@ -115,11 +114,9 @@ class Evaluator:
         self._weights = weights
         self._scale = scale
         self._of_one_request = [unit for unit in self.filters if unit.of_one_request]
-        self.classes = EquivalenceClasses(
-            unit
-            for unit in (*(unit for unit in self.filters if not unit.of_one_request), *weights)
-            if unit.reads_request
-        )
+        shared = [unit for unit in self.filters if not unit.of_one_request]
+        readers = (unit for unit in (*shared, *weights) if unit.reads_request)
+        self.classes = EquivalenceClasses(readers)
 
     def evaluate(
         self,
@@ -180,11 +177,10 @@ class Evaluator:
             if changed is not None:
                 changed[claimed_row] = True
         units = self.filters if in_order else self._by_cost
-        filters = list(self._asked_for(spec, units, first=before is None))
         results = FilterResults(
             hosts,
             spec,
-            filters,
+            self._asked_for(spec, units, first=before is None),
             before=None if before is None else before.results,
             earlier=earlier,
             changed=changed,
@@ -197,13 +193,11 @@ class Evaluator:
 
     def asked(self, spec: RequestSpec) -> list[Filter]:
         """The filters that the request concerns, in the order of the policy."""
-        units = self._asked_for(spec, self.filters, first=True)
-        return [unit for unit in units if unit.applies(spec)]
+        return [unit for unit in self._asked_for(spec, self.filters) if unit.applies(spec)]
 
     def survivors(self, hosts: HostTable, spec: RequestSpec) -> Mask:
         """The hosts that pass all filters; remembers nothing, for questions not asked again."""
-        filters = list(self._asked_for(spec, self._by_cost, first=True))
-        return FilterResults(hosts, spec, filters).survivors
+        return FilterResults(hosts, spec, self._asked_for(spec, self._by_cost)).survivors
 
     def _cached(self, hosts: HostTable, spec: RequestSpec, *, is_first: bool) -> Evaluation | None:
         """The evaluation of the request's class, up to date, narrowed to the request.
@@ -213,7 +207,7 @@ class Evaluator:
         if spec.is_rebuild_check or names_destination(spec):
             return None
         kind = self.classes.of(spec)
-        filters, weights = self._undeclared(kind)
+        filters = [unit for unit in self._by_cost if unit in kind.undeclared]
         if filters and not is_first:
             return None  # these are asked about the hosts they left for the instance before
         evaluation: Evaluation | None = hosts.evaluation_cache.pop(kind, None)
@@ -224,21 +218,15 @@ class Evaluator:
             _make_room(hosts.evaluation_cache)
         hosts.evaluation_cache[kind] = evaluation
         results = evaluation.results.narrowed(hosts, spec, self._of_one_request, filters)
+        weights = [unit for unit in self._weights if unit in kind.undeclared]
         return evaluation.narrowed(hosts, spec, results, weights)
-
-    def _undeclared(self, kind: EquivalenceClass) -> tuple[Sequence[Filter], Sequence[Weigher]]:
-        """The units of the class whose answers cannot be kept."""
-        if not kind.undeclared:
-            return (), ()
-        filters = [unit for unit in self._by_cost if unit in kind.undeclared]
-        return filters, [unit for unit in self._weights if unit in kind.undeclared]
 
     def _of_class(self, hosts: HostTable, spec: RequestSpec, kind: EquivalenceClass) -> Evaluation:
         """Ask every unit about every host, but for the units whose answers cannot be kept."""
         results = FilterResults(
             hosts,
             spec,
-            list(self._asked_for(spec, self._by_cost, first=True)),
+            self._asked_for(spec, self._by_cost),
             left_out={*kind.undeclared, *self._of_one_request},
             policy=self._policy,
         )
@@ -248,15 +236,15 @@ class Evaluator:
         return Evaluation(hosts, results, weights, self._scale)
 
     def _asked_for(
-        self, spec: RequestSpec, filters: Iterable[Filter], *, first: bool
-    ) -> Iterable[Filter]:
-        return (
+        self, spec: RequestSpec, filters: Iterable[Filter], *, first: bool = True
+    ) -> list[Filter]:
+        return [
             unit
             for unit in filters
             if (unit.runs_on_forced_hosts or not spec.skips_filters)
             and (first or not unit.run_filter_once_per_request)
             and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)
-        )
+        ]
 
 
 def _make_room(cache: OrderedDict[Hashable, Evaluation]) -> None:

@@ -60,7 +60,7 @@ class EvenLoadBalance(Balance):
     parameters_type = EvenLoadLimits
 
     def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
-        memory = self._remembered(cluster, memory, now_s)
+        memory = self._updated(cluster, memory, now_s)
         hosts = cluster.settled
         clock = BoundsClock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
         sources = over(hosts, self._high_percent, clock)
@@ -84,19 +84,15 @@ class EvenLoadBalance(Balance):
         """The load below which sources are brought, and at which destinations stop."""
         return self._high_percent - float(self.parameters.Headroom)
 
-    def _remembered(
-        self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float
-    ) -> BalanceMemory:
+    def _updated(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalanceMemory:
         """The memory as of now: hosts that are up, moved VMs that rest."""
         rest_s = 60.0 * int(self.parameters.RestMinutes)
         known = memory.seen_since_s
         # Nothing is known of any host when a balance begins, and all of them cannot be new.
         first_s = now_s if known else now_s - rest_s
         up = [host.name for host in cluster.hosts if host.state == "up"]
-        seen_since_s = {name: known.get(name, first_s) for name in up}
-        return structs.replace(
-            memory.without_moves_before(now_s - rest_s), seen_since_s=seen_since_s
-        )
+        seen_s = {name: known.get(name, first_s) for name in up}
+        return structs.replace(memory.without_moves_before(now_s - rest_s), seen_since_s=seen_s)
 
     def _ready(
         self, hosts: Sequence[HostLoad], memory: BalanceMemory, clock: BoundsClock
@@ -104,11 +100,8 @@ class EvenLoadBalance(Balance):
         """The hosts whose load tells what they can take: up for a while, and with no new VM."""
         latest = clock.now_s - clock.duration_s
         taking = {move.destination for move in memory.moves.values() if move.begun_at_s > latest}
-        return [
-            host
-            for host in hosts
-            if host.name not in taking and memory.seen_since_s[host.name] <= latest
-        ]
+        since_s = memory.seen_since_s
+        return [each for each in hosts if each.name not in taking and since_s[each.name] <= latest]
 
     def _migrations(
         self,

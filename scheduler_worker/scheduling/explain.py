@@ -106,13 +106,8 @@ def _sentence(
         gains = [{part.name: part.product or 0.0 for part in verdict.weights} for verdict in first]
         after = gains[1] if len(gains) > 1 else {}
         shares = [(name, gains[0][name], after[name]) for name in gains[0] if name in after]
-        return sentence.placement(
-            first[0].host,
-            len(hosts),
-            results.passed,
-            shares,
-            best=best if first[0].weight != totals.max() else None,
-        )
+        other = best if first[0].weight != totals.max() else None
+        return sentence.placement(first[0].host, len(hosts), results.passed, shares, best=other)
     near = nearest(pipeline.evaluator.asked(spec), hosts, spec)
     steps = results.diagnosis().filters
     return sentence.refusal(len(hosts), steps, pipeline.demands(spec, steps), near)

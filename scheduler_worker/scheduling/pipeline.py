@@ -91,9 +91,7 @@ class Pipeline:
         used: tuple[Unit, ...] = (*self.filters, *self.weights)
         self._noting = [unit for unit in used if type(unit).note is not Unit.note]
         self.options = options
-        self.evaluator = Evaluator(
-            policy, self.mandatory, self.filters, self.weights, selector.scale
-        )
+        self.evaluator = Evaluator(policy, mandatory, filters, self.weights, selector.scale)
         self.selections = Selections(
             self.filters, inventories, providers, candidates, self.evaluator.classes, options
         )
@@ -103,10 +101,9 @@ class Pipeline:
 
         Each is asked about every host that the others left, for every request.
         """
+        external = [unit for unit in (*self.filters, *self.weights) if not unit.is_internal()]
         return [
-            unit.name
-            for unit in (*self.filters, *self.weights)
-            if not unit.declares_reads() and not unit.of_one_request and not unit.is_internal()
+            each.name for each in external if not (each.declares_reads() or each.of_one_request)
         ]
 
     def notes(self) -> tuple[str, ...]:
@@ -180,10 +177,8 @@ class Pipeline:
             alternates = self.selections.alternates(
                 hosts, ranking or (), chosen, spec, evaluation, request.num_alternates
             )
-        selections = tuple(
-            (selection, *_same_cell(alternates, selection, request.num_alternates))
-            for _, selection in chosen
-        )
+        count = request.num_alternates
+        selections = tuple((each, *_same_cell(alternates, each, count)) for _, each in chosen)
         return Decision(
             selections=selections,
             claims=tuple(consumed.claims),
@@ -259,12 +254,9 @@ def _common(ends: Sequence[WeightEnds | None]) -> Values | None:
 
 
 def _records(hosts: HostTable, selections: Iterable[Iterable[Selection]]) -> dict[str, HostRecord]:
-    return {
-        selection.compute_node_uuid: hosts.records[row]
-        for some in selections
-        for selection in some
-        if (row := hosts.row_of(selection.compute_node_uuid)) is not None
-    }
+    chosen = (selection.compute_node_uuid for some in selections for selection in some)
+    rows = ((uuid, hosts.row_of(uuid)) for uuid in chosen)
+    return {uuid: hosts.records[row] for uuid, row in rows if row is not None}
 
 
 class _Consumed:

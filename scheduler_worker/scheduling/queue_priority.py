@@ -53,13 +53,9 @@ def constraints(spec: RequestSpec) -> int:
         spec.ignore_hosts,
         spec.numa_topology,
     )
-    return (
-        sum(map(bool, single))
-        + len(spec.scheduler_hints or ())
-        + len(spec.flavor.extra_specs)
-        + (len(pci) if isinstance(pci, (list, tuple)) else 0)
-        + _traits(spec)
-    )
+    named = len(spec.scheduler_hints or ()) + len(spec.flavor.extra_specs)
+    devices = len(pci) if isinstance(pci, (list, tuple)) else 0
+    return sum(map(bool, single)) + named + devices + _traits(spec)
 
 
 def _traits(spec: RequestSpec) -> int:
@@ -68,7 +64,7 @@ def _traits(spec: RequestSpec) -> int:
     if level is None and not spec.requested_resources:
         return 0
     whole = len(level.root_required) + len(level.root_forbidden) if level else 0
+    groups = spec.requested_resources or ()
     return whole + sum(
-        1 + len(group.required_traits) + len(group.forbidden_traits)
-        for group in spec.requested_resources or ()
+        1 + len(each.required_traits) + len(each.forbidden_traits) for each in groups
     )

@@ -188,18 +188,16 @@ class Selections:
 
     def _taken(self, host: HostState, spec: RequestSpec, limits: SchedulerLimits) -> Resources:
         """What the instance takes from the host, down to CPUs, devices and providers."""
-        inside = taken_by(
-            spec, host, limits, packs=self._options.packing_host_numa_cells_allocation_strategy
-        )
+        packs = self._options.packing_host_numa_cells_allocation_strategy
+        inside = taken_by(spec, host, limits, packs=packs)
         uses = self._of_providers(host, spec)
         resources = resources_of(spec.flavor)
         if spec.vm and (use := virt_use_of(spec)):
             resources = structs.replace(resources, virt=use)
         if not (inside.cells or inside.devices or uses):
             return resources
-        return structs.replace(
-            resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
-        )
+        cells, devices = inside.cells or None, inside.devices or None
+        return structs.replace(resources, numa=cells, pci=devices, providers=uses)
 
     def _of_providers(self, host: HostState, spec: RequestSpec) -> tuple[ProviderUse, ...]:
         if self._candidates.applies(spec):
@@ -242,10 +240,9 @@ class Selections:
             if unit.leaves_limits and unit.applies(spec):
                 limits.update(_left(unit, host, spec, evaluation))
             limits.update(unit.limits(host, spec))
-        return SchedulerLimits(
-            numa_topology=limits.get("numa_topology"),
-            **{key: int(limits[key]) for key in ("vcpu", "memory_mb", "disk_gb") if key in limits},
-        )
+        names = ("vcpu", "memory_mb", "disk_gb")
+        numbers = {name: int(limits[name]) for name in names if name in limits}
+        return SchedulerLimits(numa_topology=limits.get("numa_topology"), **numbers)
 
 
 def _left(

@@ -61,9 +61,7 @@ def placement(
     if best is not None:
         drawn = f"drawn from the best of {_hosts(passing)} that pass"
         return f"Host {host}: {drawn}; {best} has the highest weight."
-    leads = [
-        (share - following, name, share) for name, share, following in shares if share > following
-    ]
+    leads = [(share - after, name, share) for name, share, after in shares if share > after]
     leads.sort(key=itemgetter(0), reverse=True)
     parts = [f"{name} ({share:.2f})" for _, name, share in leads[:_MOST_WEIGHERS]]
     if not parts:

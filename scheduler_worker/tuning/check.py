@@ -9,6 +9,7 @@ being non-zero: whether a numeric use of its name means the number or 1 is ambig
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -225,10 +226,8 @@ class Planner:
         for origin in numeric_uses(expr, is_numeric=is_numeric):
             name = str(expr.steps[origin].value)
             if name in self._numbers and self._policy.names[name].is_condition:
-                message = (
-                    f"{quoted(name)} is a condition, and a number is needed here; "
-                    "define it under vars"
-                )
+                needed = "a number is needed here; define it under vars"
+                message = f"{quoted(name)} is a condition, and {needed}"
                 self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         numbers: list[int] = []
         for origin, step in enumerate(expr.steps):
@@ -262,12 +261,7 @@ class Planner:
         return self._once(value, PlanStep("constant", column=constant(value)))
 
     def _folded(self, op: str, steps: list[int]) -> int | None:
-        if not steps:
-            return None
-        result = steps[0]
-        for step in steps[1:]:
-            result = self._add(op, (result, step))
-        return result
+        return reduce(lambda *args: self._add(op, args), steps) if steps else None
 
     def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:
         computed: Column | None = None

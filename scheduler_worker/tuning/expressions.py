@@ -17,6 +17,7 @@ last one is the result. So nothing after the parser recurses, however the text i
 import math
 import re
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import msgspec
@@ -243,19 +244,16 @@ class _Parser:
         """``call = FUNC "(" expr { "," expr } ")"``."""
         if token.text not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
-            raise self._unsupported(
-                f"{quoted(token.text)} is not a function; known are: {known}", token
-            )
-        arguments = self._arguments(self._valid if token.text == "valid" else self._expr)
+            message = f"{quoted(token.text)} is not a function; known are: {known}"
+            raise self._unsupported(message, token)
+        given = self._arguments(self._valid if token.text == "valid" else self._expr)
         arity = FUNCTIONS[token.text]
         if arity is None:
-            return self._fold("and" if token.text == "valid" else token.text, arguments, token)
-        if arity != len(arguments):
-            message = (
-                f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(arguments)}"
-            )
+            return self._fold("and" if token.text == "valid" else token.text, given, token)
+        if arity != len(given):
+            message = f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(given)}"
             raise self._unsupported(message, token)
-        return self._step(token.text, *arguments, at=token.at)
+        return self._step(token.text, *given, at=token.at)
 
     def _arguments(self, argument: Callable[[], int]) -> list[int]:
         """``arguments = "(" argument { "," argument } ")"``."""
@@ -275,10 +273,9 @@ class _Parser:
 
     def _fold(self, op: str, arguments: list[int], token: Token) -> int:
         """Combine arguments by a binary operation; a single one still has to be a number."""
-        result = arguments[0]
-        for argument in arguments[1:]:
-            result = self._step(op, result, argument, at=token.at)
-        return self._step("positive", result, at=token.at) if len(arguments) == 1 else result
+        if len(arguments) == 1:
+            return self._step("positive", *arguments, at=token.at)
+        return reduce(lambda *pair: self._step(op, *pair, at=token.at), arguments)
 
     def _step(self, op: str, *args: int, value: float | str = 0.0, at: int) -> int:
         self._steps.append(Step(op, args, value, at))

@@ -1,6 +1,6 @@
 """Evaluates the rules of an output, and combines their votes: for many entities at once.
 
-Results keep every intermediate value in columns; :mod:`~.explain` reads them for one entity.
+Results keep every intermediate value in columns; ``explanations`` reads them for one entity.
 """
 
 from collections.abc import Sequence
@@ -275,23 +275,17 @@ class _RuleEvaluator:
 
     def _held(self, value: Floats) -> Bools:
         """Whether there is a change, but not more than both minimum changes."""
-        change = np.abs(value - self._current.values)
+        plan, current = self._plan, self._current
+        change = np.abs(value - current.values)
         enough: Bools = change > 0
-        amount = self._minimum(self._plan.min_absolute_change)
-        if amount is not None:
-            enough = enough & (change > amount)
-        fraction = self._minimum(self._plan.min_relative_change)
-        if fraction is not None:
-            enough = enough & (change > fraction * np.abs(self._current.values))
-        held: Bools = self._current.known & (change > 0) & ~enough
+        relative_to = ((plan.min_absolute_change, 1.0), (plan.min_relative_change, current.values))
+        for step, unit in relative_to:
+            if step is not None:
+                minimum = self._number(step)
+                self._fault_where(minimum < 0, ValueFault.BAD_LIMIT, step)
+                enough = enough & (change > minimum * np.abs(unit))
+        held: Bools = current.known & (change > 0) & ~enough
         return held
-
-    def _minimum(self, step: int | None) -> Floats | None:
-        if step is None:
-            return None
-        minimum = self._number(step)
-        self._fault_where(minimum < 0, ValueFault.BAD_LIMIT, step)
-        return minimum
 
     @property
     def _takes_part(self) -> Bools:

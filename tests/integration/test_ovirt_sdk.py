@@ -9,8 +9,8 @@ import ovirtsdk4 as sdk
 import pytest
 from ovirtsdk4 import types
 
-from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.api_process import ApiServer
 from scheduler_worker.errors import ConfigError
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, Rest

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.api_process import ApiServer
 from tests.support.servers import LOOPBACK
 
 SLOW, ORDINARY, THREADS = 10, 100, 2

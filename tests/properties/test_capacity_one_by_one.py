@@ -10,7 +10,7 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.capacity import Measurement, of_cluster
+from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.options import Options
@@ -189,7 +189,7 @@ def test_it_is_what_placing_one_by_one_gives(reports, plain, chosen):
     hosts = table(reports)
     fields = {key: value for key, value in plain.items() if value is not None}
     spec = with_topology(msgspec.convert(fields, RequestSpec))
-    room = Measurement(pipeline, hosts, spec).finish()
+    room = Measurement(pipeline, hosts, spec).finish(iter(range(MOST_STEPS)))
     found = of_cluster("c", policy.reference, room)
     if found.instances is None:
         got = placed_one_by_one(pipeline, hosts, spec, 200)

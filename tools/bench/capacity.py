@@ -9,7 +9,7 @@ from bench import fleet
 from bench.table import percentile, show
 from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.capacity import ClusterCapacity
-from scheduler_worker.scheduling.capacity import Measurement, of_cluster
+from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS, Options
 from scheduler_worker.service.policies.units import load_units
@@ -49,7 +49,8 @@ def _row(kind: str, hosts: int, flavors: int) -> dict:
     specs = [fleet.spec_of(spec_of(1 + at % 8, 1024 * (1 + at))) for at in range(flavors)]
 
     def counted() -> list[ClusterCapacity]:
-        rooms = (Measurement(pipeline, table, spec).finish() for spec in specs)
+        each = (Measurement(pipeline, table, spec) for spec in specs)
+        rooms = (measurement.finish(iter(range(MOST_STEPS))) for measurement in each)
         return [of_cluster("default", policy.reference, room) for room in rooms]
 
     times: list[float] = []

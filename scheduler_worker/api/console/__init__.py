@@ -18,7 +18,6 @@ restarts. It ends when nobody has used it for a while, in any case some time aft
 with its user or the user's password.
 """
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Request, Response
 
 import scheduler_worker
-from scheduler_worker.api.bind import read_object
+from scheduler_worker.api.bind import etag_of, read_object
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.problems import Refusal, of_parameters
 from scheduler_worker.api.sessions import Sessions, token_digest
@@ -169,11 +168,6 @@ class ConsoleSessions:
 def csrf_token(secret: str) -> str:
     """What a page sends with each change, and a page of another origin cannot know."""
     return hmac.digest(secret.encode(), b"csrf", "sha256").hex()
-
-
-def is_csrf_token(token: str, secret: str) -> bool:
-    """Whether a page of this session sent it."""
-    return hmac.compare_digest(token.encode(errors="replace"), csrf_token(secret).encode())
 
 
 class Console:
@@ -326,11 +320,10 @@ def _cookie_name(request: Request) -> str:
 
 
 def _check_csrf(request: Request, secret: str) -> None:
-    if not is_csrf_token(request.headers.get(CSRF_HEADER, ""), secret):
-        raise Refusal(
-            HTTPStatus.FORBIDDEN,
-            f"{CSRF_HEADER}: it is not the token of this session; reload the page.",
-        )
+    sent = request.headers.get(CSRF_HEADER, "").encode(errors="replace")
+    if not hmac.compare_digest(sent, csrf_token(secret).encode()):
+        problem = f"{CSRF_HEADER}: it is not the token of this session; reload the page."
+        raise Refusal(HTTPStatus.FORBIDDEN, problem)
 
 
 def _json(info: SessionInfo, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -355,8 +348,7 @@ def load_assets() -> Mapping[str, Asset]:
         suffix = PurePath(file.name).suffix
         if suffix in _TYPES:
             content = file.read_bytes()
-            etag = hashlib.sha256(content).hexdigest()[:32]
-            assets[file.name] = Asset(content, _TYPES[suffix], etag)
+            assets[file.name] = Asset(content, _TYPES[suffix], etag_of(content))
     return assets
 
 

@@ -163,10 +163,8 @@ class ComputeApi:
             return str(error)
         return None
 
-    def _look(
-        self, path: str, form: type[Any], refusals: Collection[int] = (), **arguments: Any
-    ) -> Any:
-        body = self._ask("GET", path, refusals, **arguments)
+    def _look(self, path: str, form: type[Any], refusals: Collection[int] = (), **more: Any) -> Any:
+        body = self._ask("GET", path, refusals, **more)
         try:
             return msgspec.json.decode(body, type=form)
         except (msgspec.DecodeError, UnicodeError) as error:
@@ -183,10 +181,8 @@ class ComputeApi:
             body: bytes = answer.content
             return body
         kind = MigrationRefused if status in refusals else BackendError
-        raise kind(
-            f"Nova answers {status}: {_message(answer.content) or answer.reason}"
-            f"{_FIXES.get(status, '')}"
-        )
+        why = _message(answer.content) or answer.reason
+        raise kind(f"Nova answers {status}: {why}{_FIXES.get(status, '')}")
 
 
 def _message(body: bytes) -> str:

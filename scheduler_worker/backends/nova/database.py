@@ -1,11 +1,24 @@
-"""One database of Nova, read and never written: MariaDB, MySQL or PostgreSQL."""
+"""One database of Nova, read and never written, and what its account may do there.
+
+It is MariaDB, MySQL or PostgreSQL.
+"""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, DateTime, Engine, create_engine, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    DateTime,
+    Engine,
+    create_engine,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -47,8 +60,8 @@ class ReadOnlyDatabase:
                 yield connection
         except SQLAlchemyError as error:
             original = getattr(error, "orig", None) or error
-            text = " ".join(without_user(str(original)).split()) or type(original).__name__
-            raise SourceUnavailable(f"{self._with_account}: {text}") from error
+            why = " ".join(without_user(str(original)).split()) or type(original).__name__
+            raise SourceUnavailable(f"{self._with_account}: {why}") from error
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -67,10 +80,10 @@ def now_of(dialect: str) -> ColumnElement[datetime]:
     return func.utc_timestamp(type_=DateTime())
 
 
-def _parsed(what: str, text: str) -> URL:
+def _parsed(what: str, given: str) -> URL:
     """The URL with the driver that is used, whichever it names. Raises ConfigError."""
     try:
-        url = make_url(text)
+        url = make_url(given)
         dialect = _SCHEMES[url.get_backend_name()]
     except (ArgumentError, ValueError, KeyError):
         raise ConfigError(
@@ -101,3 +114,67 @@ def _arguments(dialect: str, settings: NovaDatabasesSettings) -> dict[str, Any]:
         limit = f"-c statement_timeout={max(1, round(settings.statement_timeout_s))}s"
         return common | {"options": f"-c default_transaction_read_only=on {limit}"}
     return common | {"init_command": "SET SESSION TRANSACTION READ ONLY"}
+
+
+# The account
+
+_READS = frozenset({
+    "USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES", "PROCESS", "REPLICATION CLIENT",
+    "BINLOG MONITOR", "SLAVE MONITOR", "REPLICA MONITOR", "LOCK TABLES",
+})  # fmt: skip
+_GRANT = re.compile(r"GRANT (.+?) ON (?:TABLE )?(\S+) TO ", re.IGNORECASE)
+_COLUMNS = re.compile(r"\s*\([^)]*\)")
+_MAY_WRITE = text(
+    "SELECT table_name FROM information_schema.tables "
+    "WHERE table_schema NOT IN ('pg_catalog', 'information_schema') "
+    "AND has_table_privilege(quote_ident(table_schema) || '.' || quote_ident(table_name), "
+    "'INSERT, UPDATE, DELETE, TRUNCATE') ORDER BY table_name"
+)
+
+
+class DatabaseFacts(NamedTuple):
+    """A database, and what the account may do there."""
+
+    name: str
+    version: str
+    """Of the server."""
+    now_s: float
+    """Its clock, in seconds since the epoch."""
+    writes: tuple[str, ...]
+    """What the account may do beside reading; empty as it should be."""
+
+
+def inspected(database: ReadOnlyDatabase) -> DatabaseFacts:
+    """Ask the database. Raises SourceUnavailable."""
+    with database.reading() as connection:
+        if connection.dialect.name == "postgresql":
+            writes = tuple(f"write the table {table}" for table in connection.scalars(_MAY_WRITE))
+        else:
+            own = str(connection.scalar(text("SELECT DATABASE()")))
+            writes = writing_grants(connection.scalars(text("SHOW GRANTS")), own)
+        version = str(connection.scalar(text("SELECT version()")))
+        return DatabaseFacts(database.name, version, now_s(connection), writes)
+
+
+def writing_grants(grants: Iterable[str], database: str) -> tuple[str, ...]:
+    """The grants of an account, as MariaDB and MySQL show them, that let it write there."""
+    writing = []
+    for grant in grants:
+        matched = _GRANT.match(grant)
+        if matched is None or not _is_about(matched[2], database):
+            continue
+        verbs = {verb.strip().upper() for verb in _COLUMNS.sub("", matched[1]).split(",")}
+        writing += [f"{verb} on {matched[2]}" for verb in sorted(verbs - _READS)]
+    return tuple(writing)
+
+
+def _is_about(granted: str, database: str) -> bool:
+    """Whether a grant on ``granted``, such as `nova`.*, is about the database.
+
+    In the name of a database, ``_`` stands for any character and ``%`` for any number of them.
+    """
+    schema = granted.rpartition(".")[0].replace("`", "").replace("\\_", "_")
+    if schema == "*":
+        return True
+    pattern = "".join({"%": ".*", "_": "."}.get(sign, re.escape(sign)) for sign in schema)
+    return re.fullmatch(pattern, database) is not None

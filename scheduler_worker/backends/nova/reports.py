@@ -27,13 +27,9 @@ _JSON = {
 }
 """Field of a report -> the column that has it as JSON text."""
 
-NODE_COLUMNS = (
-    *(compute_nodes.c[name] for name in ("uuid", "host", "created_at", "updated_at")),
-    *(compute_nodes.c[name] for name in (*_PLAIN, *_JSON.values())),
-)
-INSTANCE_COLUMNS = tuple(
-    column for column in instances.c if not column.name.endswith(("_at", "deleted"))
-)
+_KEYS = ("uuid", "host", "created_at", "updated_at")
+NODE_COLUMNS = tuple(compute_nodes.c[name] for name in (*_KEYS, *_PLAIN, *_JSON.values()))
+INSTANCE_COLUMNS = tuple(each for each in instances.c if not each.name.endswith(("_at", "deleted")))
 
 
 def reading(

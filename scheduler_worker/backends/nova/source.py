@@ -1,11 +1,13 @@
 """Nova's databases as a source of hosts: one part for each cell that is not disabled."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, literal, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
 
 from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_of, now_s
 from scheduler_worker.backends.nova.reports import INSTANCE_COLUMNS, NODE_COLUMNS, Decode, reading
@@ -25,7 +27,6 @@ from scheduler_worker.backends.nova.tables import (
     seconds,
     services,
 )
-from scheduler_worker.backends.nova.urls import filled
 from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.feed import (
@@ -41,10 +42,9 @@ from scheduler_worker.model.feed import (
 
 _API = "[api_database] connection"
 _COMPUTE = "nova-compute"
+_VARIABLE = re.compile(r"\{(\w*)\}")
 _CELLS = select(cell_mappings).where(cell_mappings.c.uuid != CELL0)
-_CHANGED_AT: ColumnElement[Any] = func.coalesce(
-    compute_nodes.c.updated_at, compute_nodes.c.created_at
-)
+_CHANGED_AT = func.coalesce(compute_nodes.c.updated_at, compute_nodes.c.created_at)
 
 
 class NovaDatabases:
@@ -54,11 +54,10 @@ class NovaDatabases:
         """Raises ConfigError for a connection that cannot be used; connects to nothing."""
         self._settings = settings
         self._decode = decode
-        self._api = ReadOnlyDatabase(
-            _API,
-            _with_parameters(settings.api_connection, settings.connection_parameters),
-            settings,
-        )
+        url = settings.api_connection
+        if settings.connection_parameters:
+            url += f"{'&' if '?' in url else '?'}{settings.connection_parameters}"
+        self._api = ReadOnlyDatabase(_API, url, settings)
         self._cells: dict[str, _Cell] = {}
 
     def outline(self) -> Outline:
@@ -68,9 +67,7 @@ class NovaDatabases:
             known_aggregates = _aggregates(connection)
         parts = self._connect(cells)
         ids = {cell.id: cell.uuid for cell in cells if cell.uuid in self._cells}
-        part_of = {
-            mapping.host: ids[mapping.cell_id] for mapping in mappings if mapping.cell_id in ids
-        }
+        part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(known_aggregates))
 
     def connect(self) -> None:
@@ -119,28 +116,21 @@ class NovaDatabases:
             table.uuid, table.host, changed, table.deleted, table.vm_state, table.task_state
         ).where(table.updated_at >= moment(instances_since_s))
         with self._cell(part_id).reading() as connection:
-            return RecentChanges(
-                now_s(connection),
-                _changed(connection, nodes),
-                [_changed_instance(row) for row in connection.execute(moved)],
-            )
+            read_at_s, changed_nodes = now_s(connection), _changed(connection, nodes)
+            changed_instances = [_changed_instance(row) for row in connection.execute(moved)]
+            return RecentChanges(read_at_s, changed_nodes, changed_instances)
 
     def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
-        nodes = select(*NODE_COLUMNS).where(
-            compute_nodes.c.deleted == 0, compute_nodes.c.host.in_(hosts)
-        )
-        on_hosts = select(*INSTANCE_COLUMNS).where(
-            instances.c.host.in_(hosts), instances.c.deleted == 0
-        )
+        node, instance = compute_nodes.c, instances.c
+        nodes = select(*NODE_COLUMNS).where(node.deleted == 0, node.host.in_(hosts))
+        on_hosts = select(*INSTANCE_COLUMNS).where(instance.host.in_(hosts), instance.deleted == 0)
         with self._cell(part_id).reading() as connection:
             by_host = _by_host(connection, nodes)
             listed = _by_host(connection, on_hosts)
             if self._settings.image_properties:
                 _add_image_properties(connection, hosts, listed)
-        return [
-            reading(host, rows, listed.get(host, ()), self._decode)
-            for host, rows in by_host.items()
-        ]
+        decode = self._decode
+        return [reading(host, rows, listed.get(host, ()), decode) for host, rows in by_host.items()]
 
     def close(self) -> None:
         self._api.close()
@@ -217,6 +207,65 @@ class _Cell:
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
+
+
+def filled(template: str, local: str | None) -> str:
+    """The URL of a cell's database; the mapping may have a template of the local configuration's.
+
+    A template names parts of ``[database] connection`` in braces: ``{scheme} {username} {password}
+    {hostname} {port} {path} {query} {fragment}``, the path without its first slash. If that URL
+    names several hosts, ``{username1} {password1} {hostname1} {port1}`` are of the first host, and
+    so on; without a number, it is the first.
+
+    Raises ConfigError: the template names a part that the local URL does not have; it names no
+    value.
+    """
+    names = set(_VARIABLE.findall(template))
+    if not names:
+        return template
+    if not local:
+        raise ConfigError(
+            "its database connection is a template, and [database] connection, which fills it, is "
+            "not set"
+        )
+    parts = _parts(local)
+    if missing := sorted(names - parts.keys()):
+        raise ConfigError(
+            f"its database connection is a template with {{{missing[0]}}}, which [database] "
+            "connection does not have"
+        )
+    return _VARIABLE.sub(lambda match: parts[match[1]], template)
+
+
+def _parts(url: str) -> dict[str, str]:
+    """The parts of a URL that a template may name; empty ones, too, but for hosts and accounts."""
+    try:
+        split = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"[database] connection is no URL: {error}") from None
+    parts = {
+        "scheme": split.scheme,
+        "path": split.path.removeprefix("/"),
+        "query": split.query,
+        "fragment": split.fragment,
+    }
+    account = ""
+    for number, host in enumerate(split.netloc.split(","), 1):
+        own, at, address = host.rpartition("@")
+        account = own if at else account
+        for name, value in _of_host(account, address).items():
+            parts[f"{name}{number}"] = value
+            if number == 1:
+                parts[name] = value
+    return parts
+
+
+def _of_host(account: str, address: str) -> dict[str, str]:
+    username, _, password = account.partition(":")
+    matched = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?", address)
+    hostname, port = (matched[1], matched[2]) if matched else (address, None)
+    values = {"username": username, "password": password, "hostname": hostname, "port": port}
+    return {name: value for name, value in values.items() if value}
 
 
 @cache
@@ -311,7 +360,3 @@ def _refusal(database: Callable[[], ReadOnlyDatabase], kind: str) -> str | None:
     except SourceUnavailable as error:
         return str(error)
     return None
-
-
-def _with_parameters(url: str, parameters: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{parameters}" if parameters else url

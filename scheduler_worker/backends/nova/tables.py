@@ -15,10 +15,8 @@ CELL0 = "00000000-0000-0000-0000-000000000000"
 
 def _table(name: str, **kinds: str) -> TableClause:
     """A table; each keyword is a type and its value the names of columns of that type."""
-    return table(
-        name,
-        *(column(word, _TYPES[kind]) for kind, names in kinds.items() for word in names.split()),
-    )
+    words = ((word, kind) for kind, names in kinds.items() for word in names.split())
+    return table(name, *(column(word, _TYPES[kind]) for word, kind in words))
 
 
 _TYPES: dict[str, TypeEngine[Any]] = {

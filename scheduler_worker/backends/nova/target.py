@@ -74,9 +74,8 @@ class NovaTarget:
 def row_of(asked: AskedMigration, rows: Sequence[NovaMigration]) -> NovaMigration | None:
     """The last migration of the VM since it was asked for; ``rows`` have the last one first."""
     since_s = asked.asked_at_s - CLOCKS_DIFFER_S
-    return next(
-        (row for row in rows if row.instance_uuid == asked.vm and row.created_at_s >= since_s), None
-    )
+    own = (row for row in rows if row.instance_uuid == asked.vm)
+    return next((row for row in own if row.created_at_s >= since_s), None)
 
 
 def progress_of(row: NovaMigration) -> Progress | None:

@@ -98,9 +98,8 @@ class PlacementAllocations:
         try:
             body = msgspec.convert(answer.body, _Answer)
         except msgspec.ValidationError as error:
-            raise PlacementRefused(
-                f"its answer about consumer {uuid} is no such: {error}"
-            ) from None
+            problem = f"its answer about consumer {uuid} is no such: {error}"
+            raise PlacementRefused(problem) from None
         if not body.allocations:
             return None
         return Consumer(
@@ -135,9 +134,8 @@ def _why(status: int, code: str, detail: str) -> Why | None:
 
 
 def _refused(method: str, answer: PlacementAnswer, path: str = "/allocations") -> PlacementRefused:
-    return PlacementRefused(
-        f"it answered {answer.status} to {method} {path}: {_sentence(answer.error[1])}"
-    )
+    why = _sentence(answer.error[1])
+    return PlacementRefused(f"it answered {answer.status} to {method} {path}: {why}")
 
 
 def _sentence(detail: str) -> str:

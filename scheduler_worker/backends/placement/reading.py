@@ -109,9 +109,8 @@ class PlacementReader:
             if not self._is_closed:
                 raise
             raise PlacementUnavailable("the worker stops") from error
-        return {
-            uuid: answer for uuid, answer in zip(uuids, answers, strict=True) if answer is not None
-        }
+        pairs = zip(uuids, answers, strict=True)
+        return {uuid: answer for uuid, answer in pairs if answer is not None}
 
     def _list(self, query: str) -> Sequence[Listed]:
         return self._got(f"/resource_providers{query}", _List).resource_providers
@@ -157,9 +156,8 @@ class PlacementReader:
         member_of = self._find(f"{path}/aggregates", _Aggregates) if aggregates else _Aggregates(())
         if traits is None or member_of is None:
             return None
-        return ProviderTraits(
-            traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(member_of.aggregates))
-        )
+        uuids = tuple(sorted(member_of.aggregates))
+        return ProviderTraits(traits=tuple(sorted(traits.traits)), aggregates=uuids)
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:
         answer = self._find(f"/resource_providers/{uuid}/usages", _Usages)

@@ -8,17 +8,16 @@ into a record.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from msgspec import structs
 
 from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, ScriptReply
-from scheduler_worker.backends.redis.pace import Pace
+from scheduler_worker.backends.redis.pace import MICRO, Pace
 from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
@@ -39,7 +38,6 @@ LOG = logging.getLogger(__name__)
 KEYS = ("meta", "records", "changed", "expiry", "gone", "queue", "patience", "watchers")
 """The keys of a scope, in the order that the scripts expect; the memo's key follows them."""
 
-MICRO = 1_000_000
 MEMO_MS = 600_000
 """How long a repeated commit, or write with ``once``, is recognised."""
 
@@ -48,6 +46,7 @@ REPEAT_MS = 60_000
 
 UNLIMITED = 2**52
 PAGE = 1_000
+OLDEST_REDIS = (6, 2)
 CLOSE_S = 2.0
 
 
@@ -313,12 +312,10 @@ def _log_loss(scope: str, known_epoch: str, head: Sequence[Any]) -> None:
     epoch, lost = head[2].decode(), head[4].decode()
     if known_epoch and known_epoch != epoch:
         LOG.warning(
-            "The state of scope %s began again: %s. This worker discards what it knew of it; "
-            "what is missing comes back with the hosts' reports",
+            "The state of scope %s began again: it had lost %s. This worker discards what it knew "
+            "of it; what is missing comes back with the hosts' reports",
             scope,
-            f"it had lost its key{'s' * (',' in lost)} {lost}"
-            if lost
-            else "it had lost everything",
+            f"its key{'s' * (',' in lost)} {lost}" if lost else "everything",
         )
 
 
@@ -355,3 +352,49 @@ def _written(answer: bytes) -> Written:
     """Unpack ``b"<version> <version before> <a digit for each transaction>"``."""
     version, before, applied = answer.decode().split(" ")
     return Written(int(version), tuple(digit == "1" for digit in applied), int(before))
+
+
+# Settings that endanger reservations
+
+
+def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> Iterator[str]:
+    """Warnings about the server named ``redis``, from its reply to INFO (None: refused)."""
+    if info is None:
+        yield (
+            f"{redis} refuses INFO to this account: its settings are not checked, and writes lost "
+            "in a failover may go unnoticed; allow +info"
+        )
+        return
+    if info.get("aof_enabled") != "1":
+        yield (
+            f"{redis} keeps no append-only file: a restart may lose reservations; set "
+            "appendonly yes"
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield (
+            f"{redis} may evict reservations (maxmemory-policy {policy}); set maxmemory-policy "
+            "noeviction"
+        )
+    version = info.get("redis_version", "")
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
+        yield f"{redis} is of version {version}; 6.2 is the oldest supported"
+    yield from _of_replicas(redis, info, wait_replicas)
+
+
+def _of_replicas(redis: str, info: Mapping[str, str], wait_replicas: int) -> Iterator[str]:
+    connected = int(info.get("connected_slaves", 0))
+    if connected < wait_replicas:
+        yield (
+            f"{redis} has {connected} replicas; while they are fewer than the {wait_replicas} of "
+            "[state] wait_replicas, every request fails"
+        )
+    # INFO shows whether min-replicas-to-write is set; its value may be refused to the account.
+    is_set = "min_slaves_good_slaves" in info
+    required = int(info.get("min_replicas_to_write", connected)) if is_set else 0
+    if min(wait_replicas, required) < connected:
+        yield (
+            f"{redis} may lose answered reservations when one of its {connected} replicas takes "
+            f"over: each of them must have every write; set [state] wait_replicas = {connected} "
+            f"and at every server min-replicas-to-write {connected}"
+        )

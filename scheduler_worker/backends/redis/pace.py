@@ -55,12 +55,9 @@ class Pace:
         before, self._readings[scope] = self._readings.get(scope), reading
         if before is not None:
             went_s = reading.now_s - before.now_s
-            self._log_jump(
-                scope, went_s - (answered_s - before.asked_s), "forward", "as much later"
-            )
-            self._log_jump(
-                scope, asked_s - before.answered_s - went_s, "back", "up to as much later"
-            )
+            ahead_s, behind_s = answered_s - before.asked_s, asked_s - before.answered_s
+            self._log_jump(scope, went_s - ahead_s, "forward", "as much later")
+            self._log_jump(scope, behind_s - went_s, "back", "up to as much later")
 
     def _log_jump(self, scope: str, jump_s: float, where: str, later: str) -> None:
         now_s = self._clock.monotonic_s()

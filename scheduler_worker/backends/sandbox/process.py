@@ -115,7 +115,10 @@ class Sandbox:
         """
         nonce = secrets.token_hex(16)
         until_s = time.monotonic() + timeout_s
-        self._send({**asked, "nonce": nonce, "cpu_s": math.ceil(timeout_s) + 1}, until_s)
+        named = {**asked, "nonce": nonce, "cpu_s": math.ceil(timeout_s) + 1}
+        body = msgspec.json.encode(named)
+        with self._until(until_s):
+            self._socket.sendall(struct.pack(">I", len(body)) + body)
         try:
             answer = msgspec.convert(self._receive(until_s), _Answer)
         except msgspec.ValidationError as error:
@@ -140,11 +143,6 @@ class Sandbox:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # Frames
-
-    def _send(self, message: Mapping[str, Any], until_s: float) -> None:
-        body = msgspec.json.encode(message)
-        with self._until(until_s):
-            self._socket.sendall(struct.pack(">I", len(body)) + body)
 
     def _receive(self, until_s: float) -> object:
         size = struct.unpack(">I", self._exactly(4, until_s))[0]

@@ -91,9 +91,8 @@ class SqlPolicyStore:
     def add(self, policy: StoredPolicy, audit: AuditEntry) -> None:
         def work(connection: Connection) -> None:
             for stored in _policies(connection, policy.document.id):
-                raise EditConflict(
-                    f"Policy {stored.document.name}", stored.changed_by, stored.document.version
-                )
+                document = stored.document
+                raise EditConflict(f"Policy {document.name}", stored.changed_by, document.version)
             _check_name(connection, policy)
             connection.execute(insert(_POLICY), _policy_row(policy))
             _insert_user_units(connection, policy)
@@ -169,9 +168,8 @@ class SqlPolicyStore:
                     .values(row)
                 )
                 if not done.rowcount:
-                    raise _attachment_conflict(
-                        cluster, next(iter(_attachments(connection, cluster)), None)
-                    )
+                    now = next(iter(_attachments(connection, cluster)), None)
+                    raise _attachment_conflict(cluster, now)
             _record(connection, audit)
 
         self.database.write(work)
@@ -324,9 +322,7 @@ def _insert_user_units(connection: Connection, stored: StoredPolicy) -> None:
     uses["selector"] = (document.selector,)
     used = [(kind, use.unit) for kind, some in uses.items() for use in some]
     of_users = select(units.c.id).where(tuple_(units.c.kind, units.c.name).in_(used))
-    rows = [
-        {"policy_id": document.id, "unit_id": unit_id} for unit_id in connection.scalars(of_users)
-    ]
+    rows = [{"policy_id": document.id, "unit_id": each} for each in connection.scalars(of_users)]
     if rows:
         connection.execute(insert(policy_user_unit), rows)
 
@@ -387,11 +383,8 @@ def _lost_edit(connection: Connection, policy_id: str) -> EditConflict | NotFoun
 
 
 def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
-    return EditConflict(
-        f"The policy of cluster {cluster}",
-        now.changed_by if now else "",
-        now.version if now else NEW,
-    )
+    changed_by, version = (now.changed_by, now.version) if now else ("", NEW)
+    return EditConflict(f"The policy of cluster {cluster}", changed_by, version)
 
 
 def _record(connection: Connection, entry: AuditEntry) -> None:

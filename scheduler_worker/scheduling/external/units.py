@@ -182,9 +182,8 @@ class ExternalBalance(ExternalUnit, Balance):
         if source is None or not targets or vm in memory.moves:
             why = f"{self.plugin.name} proposes VM {vm}, which cannot move there now"
             return BalancePlan(nothing_because=why, memory=memory)
-        move = Migration(
-            vm=vm, source=source, destinations=targets, reason=f"{self.plugin.name} proposes it"
-        )
+        why = f"{self.plugin.name} proposes it"
+        move = Migration(vm=vm, source=source, destinations=targets, reason=why)
         return BalancePlan(migrations=(move,), memory=memory)
 
 
@@ -215,17 +214,15 @@ def unit_class(plugin: PluginClass) -> type[Unit]:
     return type(plugin.name, (_BASES[plugin.kind],), members)
 
 
-def _parameters(
-    plugin: PluginClass, declared: Iterable[OwnParameter]
-) -> Iterator[tuple[str, Any, Any]]:
+def _parameters(plugin: PluginClass, own: Iterable[OwnParameter]) -> Iterator[tuple[str, Any, Any]]:
     """The same names, types, bounds and defaults as in the sandbox, which checks them once more."""
     annotated: Any = Annotated
     for name, regex in plugin.parameters.items():
         yield name, annotated[str, msgspec.Meta(pattern=regex)] | None, None
-    for own in declared:
-        limits: Any = {"pattern": own.regex}
-        limits |= own.bounds
-        yield own.name, annotated[TYPES[own.type], msgspec.Meta(**limits)] | None, own.default
+    for each in own:
+        limits: Any = {"pattern": each.regex}
+        limits |= each.bounds
+        yield each.name, annotated[TYPES[each.type], msgspec.Meta(**limits)] | None, each.default
 
 
 def _without_secrets(spec: RequestSpec) -> Any:

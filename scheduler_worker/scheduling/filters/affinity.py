@@ -117,9 +117,8 @@ def _network(spec: RequestSpec) -> Network | None:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise RequestError(
-            f"spec_obj.scheduler_hints.{NEAR}", f"{text[:80]!r} is not a network"
-        ) from None
+        problem = f"{text[:80]!r} is not a network"
+        raise RequestError(f"spec_obj.scheduler_hints.{NEAR}", problem) from None
 
 
 def _address(host: HostState) -> int:

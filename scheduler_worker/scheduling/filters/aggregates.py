@@ -113,13 +113,9 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
         return (spec.project_id,)
 
     def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
-        tenants = {
-            tenant
-            for aggregate in aggregates
-            for key, text in aggregate.metadata.items()
-            if key.startswith(TENANT)
-            for tenant in split_values(text)
-        }
+        items = (item for aggregate in aggregates for item in aggregate.metadata.items())
+        texts = (text for key, text in items if key.startswith(TENANT))
+        tenants = {tenant for text in texts for tenant in split_values(text)}
         if not tenants or not tenants.isdisjoint(asked):
             return None
         return f"is for {len(tenants)} other projects"

@@ -44,21 +44,17 @@ class ComputeFilter(Filter):
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """When the next heartbeat expires, or is no longer too far ahead of the clock."""
         heartbeat_s, allowed_s = hosts.heartbeat_s, self.parameters.service_down_time_s
-        return min(
-            float(ends_s[ends_s >= hosts.now_s].min(initial=np.inf))
-            for ends_s in (heartbeat_s + allowed_s, heartbeat_s - allowed_s)
-        )
+        ends = (heartbeat_s + allowed_s, heartbeat_s - allowed_s)
+        return min(float(ends_s[ends_s >= hosts.now_s].min(initial=np.inf)) for ends_s in ends)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if why := out_of_service(host_state.record):
             return why
         age_s = host_state.now_s - host_state.heartbeat_s
-        allowed_s = self.parameters.service_down_time_s
+        allowed = f"{self.parameters.service_down_time_s:g} s are allowed"
         if age_s < 0:
-            return (
-                f"its heartbeat is {-age_s:.0f} s ahead of the clock, {allowed_s:g} s are allowed"
-            )
-        silence = f"has not reported for {age_s:.0f} s, {allowed_s:g} s are allowed"
+            return f"its heartbeat is {-age_s:.0f} s ahead of the clock, {allowed}"
+        silence = f"has not reported for {age_s:.0f} s, {allowed}"
         if not host_state.heartbeat_s:
             silence = "its compute service has never reported"
         return silence + _other_source(host_state)
@@ -66,11 +62,8 @@ class ComputeFilter(Filter):
 
 def _other_source(host_state: HostState) -> str:
     """The source that reported last: an operator sees reports come, and the host is down."""
-    names = {
-        source.reported_at_s: name
-        for name, source in host_state.record.sources.items()
-        if name != COMPUTE
-    }
+    sources = host_state.record.sources.items()
+    names = {source.reported_at_s: name for name, source in sources if name != COMPUTE}
     if not names:
         return ""
     latest_s = max(names)

@@ -44,9 +44,9 @@ def fit_cell(
     Without ``ratios`` shared CPUs and memory are not limited. The reason is one clause.
     """
     pages = _pages(host, cell)
-    rejection = _memory_rejection(host, cell, pages) or _sharing_rejection(host, cell, ratios)
-    if rejection:
-        return rejection
+    problem = _memory_problem(host, cell, pages) or _sharing_problem(host, cell, ratios)
+    if problem:
+        return problem
     taken = _pinned(host, cell, reserved) if cell.pins else 0
     if isinstance(taken, str):
         return taken
@@ -69,9 +69,7 @@ def _pinned(host: NUMACell, cell: InstanceNUMACell, reserved: int) -> CPUs | str
     return taken
 
 
-def _memory_rejection(
-    host: NUMACell, cell: InstanceNUMACell, pages: NUMAPages | None
-) -> str | None:
+def _memory_problem(host: NUMACell, cell: InstanceNUMACell, pages: NUMAPages | None) -> str | None:
     if cell.pagesize or host.mempages:
         if pages is None:
             return f"has no room for {cell.memory} MiB in pages{_page_text(cell.pagesize)}"
@@ -81,7 +79,7 @@ def _memory_rejection(
     return None
 
 
-def _sharing_rejection(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios | None) -> str | None:
+def _sharing_problem(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios | None) -> str | None:
     """Why the cell cannot run on shared CPUs here; memory may be overcommitted with them."""
     if not cell.shares:
         return None

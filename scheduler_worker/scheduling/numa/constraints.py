@@ -63,15 +63,13 @@ def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
     Raises ValueError: names the item that is invalid.
     """
     named: dict[bool, set[int]] = {False: set(), True: set()}
-    for item in text.split(","):
+    for item in map(str.strip, text.split(",")):
         matched = _ITEM.match(item)
         if not matched:
-            raise ValueError(
-                f"{item.strip()[:40]!r} is no CPU, range of CPUs, or one of them with ^"
-            )
+            raise ValueError(f"{item[:40]!r} is no CPU, range of CPUs, or one of them with ^")
         low, high = int(matched[2]), int(matched[3] or matched[2])
         if low > high or high not in every:
-            raise ValueError(f"{item.strip()} is not within the {len(every)} vCPUs")
+            raise ValueError(f"{item} is not within the {len(every)} vCPUs")
         named[bool(matched[1])].update(range(low, high + 1))
     return (frozenset(named[False]) or every) - named[True]
 
@@ -143,9 +141,8 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
         }
         for number, (cpus, memory) in enumerate(_shares(asked, nodes or 1))
     ]
-    return msgspec.convert(
-        {"cells": cells, "emulator_threads_policy": emulator}, InstanceNUMATopology
-    )
+    fields = {"cells": cells, "emulator_threads_policy": emulator}
+    return msgspec.convert(fields, InstanceNUMATopology)
 
 
 def thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
@@ -162,12 +159,8 @@ class _Asked:
         self.memory_mb = flavor.memory_mb
         self.count = flavor.vcpus
         resources, traits = parsed(flavor.extra_specs)
-        self.amounts = {
-            name: sum(
-                resource.get(name, 0) for suffix, resource in resources.items() if _counts(suffix)
-            )
-            for name in ("VCPU", "PCPU")
-        }
+        own = [amounts for suffix, amounts in resources.items() if _counts(suffix)]
+        self.amounts = {name: sum(each.get(name, 0) for each in own) for name in ("VCPU", "PCPU")}
         values = [trait.get(HYPERTHREADING) for suffix, trait in traits.items() if _counts(suffix)]
         listed = properties.get("traits_required")
         by_image = isinstance(listed, (list, tuple)) and HYPERTHREADING in listed
@@ -300,15 +293,19 @@ def _pagesize(asked: _Asked) -> int | None:
     return image
 
 
+def page_kb(text: str) -> int | None:
+    """The size in KiB that a text such as ``2048`` or ``2MB`` names; None: it names none."""
+    matched = _PAGE_SIZE.match(text)
+    return int(matched[1]) * _KIB[matched[2] or "K"] if matched else None
+
+
 def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
     text = str(value)
-    matched = _PAGE_SIZE.match(text)
-    if text in _PAGES:
-        return _PAGES[text]
-    if not matched:
+    size = _PAGES.get(text) or page_kb(text)
+    if size is None:
         problem = f"{text[:40]!r} is none of small, large, any, or a size such as 2048, 2MB, 1GB"
         raise asked.wrong("mem_page_size", problem, of_image=of_image)
-    return int(matched[1]) * _KIB[matched[2] or "K"]
+    return size
 
 
 def _nodes(asked: _Asked) -> int:

@@ -50,18 +50,13 @@ def _members(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Values:
     return counts
 
 
-def _most(spec: RequestSpec, group: AffinityGroup) -> int:
-    """How many members a host may have where they are to be kept apart."""
-    server_group = spec.instance_group
-    if server_group is not None and group.vms == server_group.members:
-        return server_group.max_server_per_host
-    return 1
-
-
 def _breaks(hosts: Hosts, spec: RequestSpec, group: AffinityGroup) -> Mask:
-    counts = _members(hosts, spec, group)
+    counts, server_group = _members(hosts, spec, group), spec.instance_group
     if group.vms_rule == "negative":
-        apart: Mask = counts >= _most(spec, group)
+        most = 1
+        if server_group is not None and group.vms == server_group.members:
+            most = server_group.max_server_per_host
+        apart: Mask = counts >= most
         return apart
     missing: Mask = (counts == 0) & bool(counts.any())
     return missing

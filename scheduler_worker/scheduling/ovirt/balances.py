@@ -67,12 +67,8 @@ class _StagedBalance(Balance):
         stages = self.stages(hosts, now_s)
         room = Headroom(self.high_percent, self.low_mb)
         proposals = Proposals(migrations(stages, room, memory.moves.keys()))
-        return BalancePlan(
-            migrations=proposals,
-            power=power,
-            nothing_because="" if proposals else why_nothing(stages),
-            memory=memory,
-        )
+        why = "" if proposals else why_nothing(stages)
+        return BalancePlan(migrations=proposals, power=power, nothing_because=why, memory=memory)
 
     def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
         """Sources and destinations among hosts that are up and settled."""
@@ -160,10 +156,8 @@ class PowerSavingBalance(_StagedBalance):
         low, switches = float(self.parameters.LowUtilization), self.switches_hosts
         overloaded = {source.host.name for source in over(hosts, self.high_percent, clock)}
         why = f"% only, less than {low:g} % is too little"
-        idle = [
-            SourceHost(host, f"has a load of {load} {why}", switches)
-            for host, load in under(hosts, low, clock, vms=1)
-        ]
+        found = under(hosts, low, clock, vms=1)
+        idle = [SourceHost(host, f"has a load of {load} {why}", switches) for host, load in found]
         return [
             Stage(
                 over(hosts, self.ready_percent, clock) + idle,

@@ -95,9 +95,7 @@ def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
         for number, host in enumerate(hosts)
         if host.state == "up"
     )
-    return [
-        host.name for number, host in enumerate(hosts) if not _is_protected(host, number, rooms)
-    ]
+    return [host.name for at, host in enumerate(hosts) if not _is_protected(host, at, rooms)]
 
 
 def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:

@@ -1,17 +1,17 @@
 """What the VM of a request takes: from its field ``vm``, else from Nova's flavor and image."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import NO_USE, VCPU_LOAD_PERCENT, Counts, VirtUse
+from scheduler_worker.scheduling.numa.constraints import page_kb
 from scheduler_worker.scheduling.ovirt.formulas import possible_overhead_mb, static_overhead_mb
 
-_PAGE_SIZES: Mapping[str, int] = {"large": 2048}
-_UNITS_KB: Mapping[str, int] = {"": 1, "KB": 1, "MB": 1024, "GB": 1024**2}
+_LARGE_KB = 2048
 
 
 def hugepage_kb(spec: RequestSpec) -> int | None:
@@ -20,14 +20,8 @@ def hugepage_kb(spec: RequestSpec) -> int | None:
     if asked is not None:
         return asked or None
     text = spec.flavor.extra_specs.get("hw:mem_page_size", "").strip()
-    if text in _PAGE_SIZES:
-        return _PAGE_SIZES[text]
-    digits = text.rstrip("KMGBkmgb")
-    factor = _UNITS_KB.get(text[len(digits) :].upper())
-    if not digits.isdecimal() or factor is None:
-        return None
-    size_kb = int(digits) * factor
-    return size_kb if size_kb > 4 else None
+    size_kb = _LARGE_KB if text == "large" else page_kb(text.upper())
+    return size_kb if size_kb is not None and size_kb > 4 else None
 
 
 def hugepages(spec: RequestSpec) -> int:

@@ -243,9 +243,7 @@ def _lacks(
     if attached is None:
         attached = tuple(HostNetwork(name=name, has_address=True) for name in host.record.networks)
     networks = {network.name: network for network in attached}
-    functions = Counter(
-        {name: network.free_virtual_functions for name, network in networks.items()}
-    )
+    functions = Counter({name: each.free_virtual_functions for name, each in networks.items()})
     functions.subtract(dict(host.virt_use.virtual_functions))
     for nic in nics:
         if nic.network is None or not nic.plugged:

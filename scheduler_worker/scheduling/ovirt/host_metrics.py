@@ -26,9 +26,8 @@ def virt_of(record: HostRecord) -> VirtHost:
     """What the host reports of itself, or what Nova's figures say of it."""
     if record.virt is not None:
         return record.virt
-    return VirtHost(
-        sockets=1, cores=record.vcpus, threads=record.vcpus, cpu_percent=_nova_cpu_percent(record)
-    )
+    cpus, percent = record.vcpus, _nova_cpu_percent(record)
+    return VirtHost(sockets=1, cores=cpus, threads=cpus, cpu_percent=percent)
 
 
 def _nova_cpu_percent(record: HostRecord) -> float | None:

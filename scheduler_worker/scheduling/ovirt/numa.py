@@ -75,11 +75,8 @@ def carries(
     Virtual nodes without pinning may go anywhere. If CPUs are pinned, a host node must have one
     of them.
     """
-    rooms = {
-        host_node.index: _room(host_node, size_kb)
-        for host_node in host_nodes
-        if not pinned_cpus or pinned_cpus & set(host_node.cpus)
-    }
+    usable = (each for each in host_nodes if not pinned_cpus or pinned_cpus & set(each.cpus))
+    rooms = {node.index: _room(node, size_kb) for node in usable}
     return _Search(nodes, rooms).place(0)
 
 

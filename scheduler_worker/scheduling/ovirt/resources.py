@@ -44,9 +44,8 @@ class MemoryFilter(Filter):
         fits = formulas.fits_physically(
             free, host_metrics.pending_real_mb(hosts), swap, pages, demand.real_mb(spec)
         )
-        fits &= formulas.fits_overcommitted(
-            host_metrics.schedulable_mb(hosts), pages, demand.total_mb(spec)
-        )
+        schedulable = host_metrics.schedulable_mb(hosts)
+        fits &= formulas.fits_overcommitted(schedulable, pages, demand.total_mb(spec))
         return fits if spec.machine.run_on is None else fits | demand.is_there(hosts, spec)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -89,9 +88,8 @@ def free_pages(hosts: Hosts, size_kb: int) -> Values:
     reported = host_metrics.of_facts(
         hosts, ("pages", size_kb), lambda virt: dict(virt.free_hugepages).get(size_kb, 0), "i8"
     )
-    pending = np.fromiter(
-        (dict(use.hugepages).get(size_kb, 0) for use in hosts.virt_use), "i8", len(hosts)
-    )
+    taken = (dict(use.hugepages).get(size_kb, 0) for use in hosts.virt_use)
+    pending = np.fromiter(taken, "i8", len(hosts))
     free: Values = np.maximum(0, reported - np.maximum(0, pending))
     return free
 
@@ -336,24 +334,19 @@ class CpuPinningFilter(Filter):
         vm = spec.machine
         return vm.pinning, vm.pinned_cpus, spec.flavor.vcpus, vm.run_on
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        answers = (_can_pin(host, spec) for host in hosts.states())
-        return np.fromiter(answers, bool, len(hosts)) | demand.is_there(hosts, spec)
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        vm, virt = spec_obj.machine, host_metrics.facts_of(host_state)
+        if vm.run_on == host_state.host:
+            return True
+        taken, pending = virt.exclusive_cpus, host_state.virt_use
+        online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
+        if vm.pinning == "resize_and_pin":
+            return not taken and not pending.exclusive_vcpus
+        if vm.pinning == "manual":
+            return set(vm.pinned_cpus) <= online - taken
+        return bool(spec_obj.flavor.vcpus <= len(online - taken) - pending.exclusive_vcpus)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         taken = sorted(host_metrics.facts_of(host_state).exclusive_cpus)
-        pinned = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
-        return (
-            f"cannot give CPUs {pinned}; VMs have {listed(list(map(str, taken))) or 'none'} alone"
-        )
-
-
-def _can_pin(host: HostState, spec: RequestSpec) -> bool:
-    vm, virt = spec.machine, host_metrics.facts_of(host)
-    taken, pending = virt.exclusive_cpus, host.virt_use
-    online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
-    if vm.pinning == "resize_and_pin":
-        return not taken and not pending.exclusive_vcpus
-    if vm.pinning == "manual":
-        return set(vm.pinned_cpus) <= online - taken
-    return bool(spec.flavor.vcpus <= len(online - taken) - pending.exclusive_vcpus)
+        cpus = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
+        return f"cannot give CPUs {cpus}; VMs have {listed(list(map(str, taken))) or 'none'} alone"

@@ -36,9 +36,7 @@ class _CpuWeight(Weigher):
         elsewhere = weight_properties.machine.run_on != host_state.host
         return formulas.cpu_score_of(*self._terms(host_state, weight_properties, elsewhere))
 
-    def _terms(
-        self, of: Hosts | HostState, spec: RequestSpec, elsewhere: Any
-    ) -> tuple[Any, Any, Any]:
+    def _terms(self, of: Hosts | HostState, spec: RequestSpec, elsewhere: Any) -> tuple[Any, ...]:
         """Load and CPUs of hosts, or of one, and whether there are too many vCPUs for the CPUs.
 
         ``elsewhere`` is false for the host that the VM runs on, which gets nothing more.
@@ -254,7 +252,11 @@ class HighPerformanceWeight(Weigher):
                 hosts, ("spread", vcpus), lambda virt: _spread(virt, vcpus), "f8"
             )
         topology = demand.topology(spec)
-        fits = host_metrics.of_facts(hosts, ("wide", topology), lambda virt: _holds(virt, topology))
+
+        def holds(virt: VirtHost) -> bool:
+            return all(has >= asked for has, asked in zip(_topology(virt), topology, strict=True))
+
+        fits = host_metrics.of_facts(hosts, ("wide", topology), holds)
         return np.where(fits, 1.0, _WORST)
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
@@ -265,10 +267,6 @@ def _topology(virt: VirtHost) -> tuple[int, int, int]:
     """Sockets, cores for each socket and threads for each core; 0 where unknown."""
     sockets, cores, threads = virt.sockets or 0, virt.cores or 0, virt.threads or 0
     return sockets, cores // max(1, sockets), threads // max(1, cores)
-
-
-def _holds(virt: VirtHost, topology: tuple[int, int, int]) -> bool:
-    return all(has >= asked for has, asked in zip(_topology(virt), topology, strict=True))
 
 
 def _spread(virt: VirtHost, vcpus: int) -> float:

@@ -31,7 +31,7 @@ from scheduler_worker.model.topology import (
 
 NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuid", "rp_uuids"})
 """Keys of a spec that are meant for Placement, not matched with the device."""
-
+_KINDS_ON_REQUEST = frozenset({"type-PF", "vdpa"})
 _TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 Spec = tuple[tuple[str, str | None], ...]
@@ -55,10 +55,6 @@ class PCIRequest(msgspec.Struct, frozen=True):
             else:
                 return True
         return False
-
-    def asks_for(self, key: str, value: str) -> bool:
-        """Whether some spec requires this value."""
-        return any((key, value) in spec for spec in self.specs)
 
     @property
     def is_remote_managed(self) -> bool:
@@ -149,13 +145,9 @@ def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]
 
     Providers that the request's spec names (``rp_uuids``) come from an earlier placement.
     """
-    if request.alias_name is None or not request.request_id:
+    if request.alias_name is None or not (own := request.request_id):
         return []
-    return [
-        providers[0]
-        for requester, providers in mapping.items()
-        if requester.startswith(request.request_id)
-    ]
+    return [providers[0] for group, providers in mapping.items() if group.startswith(own)]
 
 
 Cells = Sequence[NUMACell]
@@ -200,14 +192,12 @@ def given(request: PCIRequest, pools: Iterable[PCIPool]) -> list[PCIPool]:
 
     A request for devices that can migrate, or that cannot, gets devices that are tagged so.
     """
-    wants_function = request.asks_for("dev_type", "type-PF")
-    wants_vdpa = request.asks_for("dev_type", "vdpa")
+    withheld = _KINDS_ON_REQUEST - {dict(spec).get("dev_type") for spec in request.specs}
     is_remote, migrates = request.is_remote_managed, request.live_migratable
     return [
         pool
         for pool in pools
-        if (wants_function or pool.value("dev_type") != "type-PF")
-        and (wants_vdpa or pool.value("dev_type") != "vdpa")
+        if pool.value("dev_type") not in withheld
         and (is_remote or not is_true(pool.value("remote_managed")))
         and (migrates is None or pool.value("live_migratable") == str(migrates).lower())
     ]

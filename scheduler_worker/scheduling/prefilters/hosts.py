@@ -160,7 +160,5 @@ def names_tenant(items: Iterable[tuple[str, str]], tenant: str) -> bool:
 def isolates(items: Iterable[tuple[str, str]], traits: frozenset[str]) -> bool:
     """Whether one of the items requires a trait beyond these."""
     allowed = {f"trait:{trait}" for trait in traits}
-    return any(
-        value == "required" and key.startswith("trait:") and key not in allowed
-        for key, value in items
-    )
+    required = (key for key, value in items if value == "required")
+    return any(key.startswith("trait:") and key not in allowed for key in required)

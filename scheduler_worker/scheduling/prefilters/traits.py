@@ -233,9 +233,7 @@ def _flag(spec: RequestSpec, name: str) -> bool:
     return is_true(flavor)
 
 
-def _choice(
-    spec: RequestSpec, name: str, allowed: tuple[str, ...], prefix: str = "hw"
-) -> str | None:
+def _choice(spec: RequestSpec, name: str, known: tuple[str, ...], prefix: str = "hw") -> str | None:
     """A value of the flavor or the image. Raises RequestError if they contradict.
 
     An empty extra spec is ignored.
@@ -248,8 +246,8 @@ def _choice(
     if image is not None and image != chosen:
         problem = f"flavor has {str(flavor)[:40]!r}, image has {str(image)[:40]!r}"
         raise _wrong(spec, name, problem, prefix)
-    if chosen not in allowed:
-        problem = f"{str(chosen)[:40]!r} is none of {', '.join(allowed)}"
+    if chosen not in known:
+        problem = f"{str(chosen)[:40]!r} is none of {', '.join(known)}"
         raise _wrong(spec, name, problem, prefix)
     return str(chosen)
 

@@ -40,8 +40,6 @@ from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_
 from scheduler_worker.scheduling.prefilters.needs import Needs, Resources, Supply, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED, RequestFilterParameters
 
-PCPU = "PCPU"
-
 
 class Inventories(Filter):
     """Passes hosts whose inventories have room for the instance's vCPUs, memory and disk."""
@@ -80,7 +78,8 @@ class Inventories(Filter):
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         inventories = facts.inventories_of(host_state)
         for name, amount in _amounts_on(host_state, needs_of(spec, self.parameters)):
-            if why := _shortage(inventories, name, amount, getattr(host_state, UNUSED[name])):
+            unused = getattr(host_state, UNUSED[name])
+            if why := _shortage(inventories.get(name), name, amount, unused):
                 return why
         return super().reason(host_state, spec)
 
@@ -135,10 +134,7 @@ def _have_room(hosts: Hosts, amounts: Resources) -> Mask:
     return passed
 
 
-def _shortage(
-    inventories: Mapping[str, Inventory], name: str, amount: int, unused: int
-) -> str | None:
-    inventory = inventories.get(name)
+def _shortage(inventory: Inventory | None, name: str, amount: int, unused: int) -> str | None:
     if inventory is None:
         return f"needs {amount} {name}; its compute node has no inventory of that"
     if not inventory.min_unit <= amount <= inventory.max_unit:
@@ -244,9 +240,7 @@ class _Rooms:
         needed: Counter[tuple[str, str]] = Counter()
         for use in candidate.uses:
             needed.update({(use.provider, name): n for name, n in use.resources.items()})
-        return all(
-            self.left(host, provider, name) >= amount for (provider, name), amount in needed.items()
-        )
+        return all(self.left(host, *what) >= amount for what, amount in needed.items())
 
     def _reserved_of(self, provider: str, cluster: str) -> Mapping[str, int]:
         """What is reserved of a provider, and not known to be in Placement's figures."""
@@ -350,10 +344,8 @@ def _node(spec: RequestSpec) -> str | None:
     return destination.node if destination and not destination.host else None
 
 
-def _checks(
-    hosts: Hosts, spec: RequestSpec, parameters: RequestFilterParameters
-) -> Iterator[Check]:
-    needs, node = needs_of(spec, parameters), _node(spec)
+def _checks(hosts: Hosts, spec: RequestSpec, options: RequestFilterParameters) -> Iterator[Check]:
+    needs, node = needs_of(spec, options), _node(spec)
     if node:
         yield facts.has(hosts, "node", node), f"is not node {node}"
     required, forbidden, supply = needs.required, needs.forbidden, needs.supply
@@ -368,7 +360,7 @@ def _checks(
         yield facts.has(hosts, "trait", trait), f"lacks trait {trait}"
     for network in needs.networks:
         yield facts.has(hosts, "network", network), f"does not report network {network}"
-    yield from _aggregate_checks(hosts, needs, parameters)
+    yield from _aggregate_checks(hosts, needs, options)
     if supply is not None:
         yield from _supply_checks(hosts, supply)
 

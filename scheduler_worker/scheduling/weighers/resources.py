@@ -51,9 +51,8 @@ class CPUWeigher(_ResourceWeigher):
         return free
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        return float(
-            host_state.vcpus_total * host_state.cpu_allocation_ratio - host_state.vcpus_used
-        )
+        host = host_state
+        return float(host.vcpus_total * host.cpu_allocation_ratio - host.vcpus_used)
 
 
 class DiskWeigher(_ResourceWeigher):

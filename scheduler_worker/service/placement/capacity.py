@@ -9,7 +9,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.placement import Sharing
-from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
+from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster, of_flavor
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.prefilters.hosts import gives_below_root
 from scheduler_worker.scheduling.prefilters.needs import needs_of
@@ -44,7 +44,7 @@ class Capacity(NamedTuple):
             StateUnavailable: the store cannot be reached.
         """
         self.fleet.refresh_globals()
-        steps = Steps()
+        steps = iter(range(MOST_STEPS))
         read: set[str] = set()
         for name, spec in flavors:
             clusters = self.fleet.clusters()
@@ -55,7 +55,7 @@ class Capacity(NamedTuple):
             yield of_flavor(name, counted)
 
     def _counted(
-        self, replica: ClusterReplica, spec: RequestSpec, steps: Steps, read: set[str]
+        self, replica: ClusterReplica, spec: RequestSpec, steps: Iterator[int], read: set[str]
     ) -> ClusterCapacity:
         with replica.lock:
             if replica.scope not in read:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_worker.backends.nova.inspection import writing_grants
+from scheduler_worker.backends.nova.database import writing_grants
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_worker.backends.nova.urls import filled
+from scheduler_worker.backends.nova.source import filled
 from scheduler_worker.errors import ConfigError
 
 LOCAL = "mysql+pymysql://nova:p%40ss@db1:3306/nova_cell1?charset=utf8&ssl_ca=/ca.pem#f"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_worker.backends.redis.advice import advice
+from scheduler_worker.backends.redis.engine import advice
 from scheduler_worker.backends.redis.nodes import parsed_info
 
 GOOD = {

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker.cli.requests import capacity_text
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
-from scheduler_worker.operations.capacity import CapacityAnswer
+from scheduler_worker.operations.requests import CapacityAnswer
 from tests.support.services import host
 
 FIGURES = ("--vcpus", "1", "--ram", "1024")

@@ -5,8 +5,7 @@ import pytest
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.model.providers import Inventory, SharingProvider
-from scheduler_worker.operations.capacity import capacity
-from scheduler_worker.operations.explain import explain
+from scheduler_worker.operations.requests import capacity, explain
 from scheduler_worker.placement import Sharing
 from scheduler_worker.service.placement.capacity import Capacity
 from tests.support.services import World, host

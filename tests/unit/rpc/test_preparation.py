@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.operations.explain import explain
+from scheduler_worker.operations.requests import explain
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.nova import NovaEndpoint

@@ -1,7 +1,7 @@
 """Capacity: what limits hosts, what is lost to other filters, zones, and honest upper bounds."""
 
 from scheduler_worker.model.policies import PolicyReference
-from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
+from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster, of_flavor
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
@@ -27,9 +27,9 @@ class AtMostThree(Filter):
         return host_state.num_instances < 3 and len(host_state.instances) < 3
 
 
-def measured(hosts, *filters, spec=None, steps=None):
+def measured(hosts, *filters, spec=None, steps=MOST_STEPS):
     pipeline = pipeline_of([made(each) for each in filters])
-    room = Measurement(pipeline, hosts, spec or request_spec()).finish(steps)
+    room = Measurement(pipeline, hosts, spec or request_spec()).finish(iter(range(steps)))
     return of_cluster("east", POLICY, room)
 
 
@@ -141,7 +141,7 @@ def test_a_unit_in_novas_signature_is_asked_instance_by_instance():
 
 def test_when_there_are_too_many_steps_the_count_is_an_upper_bound_and_says_so():
     hosts = host_table([host_record(host=name) for name in ("a", "odd", "c")])
-    found = measured(hosts, CoreFilter, Even, steps=Steps(5))
+    found = measured(hosts, CoreFilter, Even, steps=5)
     assert (found.instances, found.is_exact) == (4 + 4 + 4, False)  # two of `odd` were not tried
-    full = measured(hosts, NumInstancesFilter, CoreFilter, Even, steps=Steps(0))
+    full = measured(hosts, NumInstancesFilter, CoreFilter, Even, steps=0)
     assert (full.instances, full.is_exact) == (12, False)

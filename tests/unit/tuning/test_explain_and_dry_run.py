@@ -10,8 +10,13 @@ import pytest
 import yaml
 
 from scheduler_worker.tuning import loader, reader
-from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
-from scheduler_worker.tuning.explain import explanations
+from scheduler_worker.tuning.dry_run import (
+    dry_run,
+    explanations,
+    outputs_over_time,
+    repeated,
+    table,
+)
 from scheduler_worker.tuning.expressions import FUNCTIONS, KEYWORDS
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample
 from scheduler_worker.tuning.tuning_policy import Scope

@@ -5,7 +5,7 @@ import pytest
 from scheduler_worker.api import resource_types as types
 from scheduler_worker.api.codec import MalformedBody, read_collection
 from scheduler_worker.api.engine_client import EnginePolicy
-from scheduler_worker.api.engine_policies import NO_BALANCE, EngineUnits, imported
+from scheduler_worker.cli.import_ovirt import NO_BALANCE, EngineUnits, imported
 from scheduler_worker.errors import Invalid
 from scheduler_worker.scheduling.catalogue import UnitKind
 from tests.support.office import Office
