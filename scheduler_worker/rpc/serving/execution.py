@@ -47,7 +47,7 @@ class Execution:
 
 
 class ExtraConsumers:
-    """Consumers of one message each, beside those of the slots; for the loop's thread alone."""
+    """Consumers of one message each, beside the consumers of slots; for the loop's thread alone."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
