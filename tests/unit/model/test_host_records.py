@@ -9,8 +9,6 @@ from scheduler_worker.model.host_records import (
     free_disk_mb,
     free_ram_mb,
     heartbeat_s,
-    is_forced_down,
-    is_silent,
     merged,
     seconds,
     stat,
@@ -20,14 +18,6 @@ from tests.support.hosts import NOW_S, host_record, host_table
 
 FIRST = {"uuid": "u", "host": "h", "vcpus": 8, "memory_mb": 1000, "local_gb": 10}
 STAMP = {"nodename": "h", "cluster": "c", "reported_at_s": 100.0}
-
-
-def test_absent_is_unchanged_and_null_is_cleared():
-    first = merged(None, {**FIRST, "vcpus_used": 3, "host_ip": "192.0.2.1"}, **STAMP)
-    second = merged(first, {"host": "h", "vcpus_used": 4}, **STAMP)
-    third = merged(second, {"host": "h", "host_ip": None, "vcpus_used": None}, **STAMP)
-    assert (second.vcpus_used, second.host_ip) == (4, "192.0.2.1")
-    assert (third.vcpus_used, third.host_ip) == (0, None)
 
 
 def test_fields_of_a_report_are_those_it_carries():
@@ -98,13 +88,3 @@ def test_stats_are_texts_and_counters_are_tolerant():
 
 def test_times():
     assert seconds("1970-01-01T00:01:00") == seconds("1970-01-01T01:01:00+01:00") == seconds(60)
-
-
-def test_a_watched_host_is_alive_until_it_is_reported_down():
-    up = merged(None, {**FIRST, "service": {"watched": True, "up": True}}, **STAMP)
-    down = merged(up, {"service": {"watched": True, "up": False}}, **STAMP)
-    silent = merged(None, FIRST, **STAMP)
-    found = [is_silent(each, 1000.0, 60.0) for each in (up, down, silent)]
-    assert found == [False, True, True]
-    assert heartbeat_s(up) == float("inf")
-    assert is_forced_down(down)

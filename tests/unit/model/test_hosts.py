@@ -1,7 +1,6 @@
 """Host tables: rows follow reports; claims are consumed and given back exactly."""
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,14 +27,6 @@ def claim(instance: str, host: int, *, vcpus: int = 1, memory_mb: int = 100, dis
     taken = Resources(vcpus=vcpus, memory_mb=memory_mb, disk_mb=disk_mb)
     return Claim(instance_uuid=instance, host_uuid=f"u{host}", host=f"h{host}",
                  nodename=f"h{host}", resources=taken, host_version=1)  # fmt: skip
-
-
-def test_a_report_keeps_live_reservations_consumed():
-    hosts = table()
-    hosts.consume(claim("i", 1))
-    hosts.put(record(1, memory_mb_used=500), version=9)
-    assert hosts.state(1).free_ram_mb == 400
-    assert hosts.state(1).version == 9
 
 
 def test_removing_a_host_moves_the_last_row_into_its_place():
@@ -71,16 +62,6 @@ def test_derived_columns_survive_an_overflow_of_the_change_log():
         hosts.put(record(0, hypervisor_version=version), version)
     values = hosts.derived("type", lambda host: host.record.hypervisor_version, "i8")
     assert values.tolist() == [599, 0]
-
-
-def test_a_take_is_the_same_rows():
-    hosts = table(5)
-    hosts.consume(claim("i", 3))
-    some = hosts.take(np.array([3, 1])).take(np.array([0]))
-    assert some.free_ram_mb.tolist() == [900]
-    assert [host.uuid for host in some.states()] == ["u3"]
-    assert some.state(0).free_ram_mb == 900
-    assert some.rows_of(["h3", "h1"]).tolist() == [True]
 
 
 def test_an_unknown_column_is_named_in_the_error():

@@ -1,6 +1,5 @@
 """The life of migrations that were asked for."""
 
-import msgspec
 import pytest
 
 from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
@@ -90,11 +89,6 @@ def test_answers_about_another_migration_change_nothing(answer):
     assert answer(ledger) is ledger
 
 
-def test_a_repeated_begin_does_not_prolong():
-    begun = asked().advance("m-v", began("b"), 1.0, LIMITS)
-    assert begun.advance("m-v", began("c"), 90.0, LIMITS) is begun
-
-
 def test_silence_is_bounded_before_and_after_the_begin():
     ledger = asked(now_s=0.0)
     assert not list(ledger.overdue(9.9))
@@ -113,9 +107,3 @@ def test_what_nobody_needs_is_trimmed():
     assert forgotten.setbacks == {}
     kept = ledger.trimmed(BalanceMemory(moves=ledger.moves), 10.0, LIMITS)
     assert kept == ledger
-
-
-def test_it_survives_json():
-    ledger = asked("w", ledger=asked().advance("m-v", began("b"), 1.0, LIMITS))
-    ledger = ledger.advance("m-w", failed("no host"), 2.0, LIMITS)
-    assert msgspec.json.decode(msgspec.json.encode(ledger), type=MigrationLedger) == ledger

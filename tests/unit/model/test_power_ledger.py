@@ -68,13 +68,6 @@ def test_its_host_waits_longer_after_each_failure_and_others_do_not():
     assert done.setbacks == {}, "its failures are over"
 
 
-def test_failures_that_nothing_came_after_are_forgotten():
-    ledger = asked().fail("x", 0.0, LIMITS)
-    later = PowerAction(host="b", to="up", reason="")
-    found = ledger.ask(later, id="2", policy="p", now_s=1000.0, limits=LIMITS)
-    assert found.setbacks == {}
-
-
 def test_answers_to_other_actions_change_nothing():
     ledger = asked()
     for state in ("started", "done", "refused", "failed"):

@@ -16,10 +16,6 @@ def test_one_clock_measures_over_and_under_use(load, since_s, expected_s):
     assert over_commit_since_s(load, since_s, 7.0, high=75, low=0) == expected_s
 
 
-def test_a_host_without_statistics_is_not_over_committed():
-    assert over_commit_since_s(None, 3.0, 7.0, high=75, low=0) is None
-
-
 def test_exclusive_cpus_take_no_part_in_the_shared_load():
     pinned = RunningVm(id="vm", exclusive_cpus=(1,))
     host = VirtHost(cores=3, cpu_usage=((0, 50.0), (1, 100.0), (2, 10.0)), vms=(pinned,))

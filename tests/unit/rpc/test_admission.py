@@ -7,7 +7,7 @@ import pytest
 from scheduler_worker.rpc.dispatcher import Message
 from scheduler_worker.rpc.serving import admission
 from scheduler_worker.rpc.serving.admission import Admission
-from scheduler_worker.rpc.serving.envelope import WireRequest, encode_answer
+from scheduler_worker.rpc.serving.envelope import WireRequest
 
 LIMIT = 3
 
@@ -102,25 +102,6 @@ def test_the_queue_delay_is_subtracted_from_the_callers_patience(stage, admittin
     assert admitting.received(call(1.0), "topic").remaining_s == pytest.approx(1 - 0.1 - 3)
     assert admitting.received(call(10.0), "topic.me").remaining_s == 10.0
     assert admitting.received(call(float("inf")), "topic").remaining_s == float("inf")
-
-
-def test_a_ping_delivered_to_its_sender_counts_as_received(stage, admitting):
-    fill(stage, admitting)
-    stage.pass_s(3.0)
-    for ping in stage.pings:
-        admitting.ping_confirmed(ping)
-    admitting.received(call(name=stage.pings[-1]), "topic")
-    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(9.5)
-
-
-def test_an_answered_ping_counts_as_received(stage, admitting):
-    fill(stage, admitting)
-    stage.pass_s(3.0)
-    for ping in stage.pings:
-        admitting.ping_confirmed(ping)
-    admitting.ping_answered(b"not an encode_answer")
-    admitting.ping_answered(encode_answer(stage.pings[-1], {"service": "scheduler"}))
-    assert admitting.received(call(10.0), "topic").remaining_s == pytest.approx(9.5)
 
 
 def test_a_new_connection_starts_a_new_measurement(stage, admitting):

@@ -79,13 +79,6 @@ def test_selections_are_novas(selection, name):
     assert codec.decode_selection(sample(name)) == selection
 
 
-def test_the_whole_reply():
-    recorded = sample("select_destinations_reply_4_5")
-    decoded = [[codec.decode_selection(each) for each in some] for some in recorded]
-    assert [[each.service_host for each in some] for some in decoded] == [["host1", "host2"]]
-    assert ordered(codec.encode_selections(decoded)) == ordered(recorded)
-
-
 def test_the_legacy_reply():
     encoded = codec.encode_destinations([[with_numa_limits(HOST1), HOST2], [HOST2]])
     assert ordered(encoded) == ordered(sample("select_destinations_reply_legacy"))

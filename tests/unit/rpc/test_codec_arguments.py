@@ -30,34 +30,11 @@ def test_bad_instance_uuids(value, problem):
     assert refused(codec.decode_instance_uuids, value).startswith(problem)
 
 
-def test_names():
-    assert codec.decode_name("n", "x") == "n"
-    assert codec.decode_names(None, "x") == ()
-    assert codec.decode_names(["a"], "x") == ("a",)
-    assert refused(codec.decode_name, None, "x") == "x: expected text, got null"
-    assert refused(codec.decode_names, "abc", "x") == "x: expected a list, got 'abc'"
-    assert refused(codec.decode_names, 0, "x") == "x: expected a list, got 0"
-
-
-def test_host_names():
-    assert codec.decode_host_names([{"host": "h"}, {"host": "h", "nodename": "n"}]) == [
-        ("h", None),
-        ("h", "n"),
-    ]
-    assert refused(codec.decode_host_names, [{"nodename": "n"}]) == "hosts[0].host: is missing"
-
-
 def test_patience():
     assert codec.decode_remaining(None) is None
     assert codec.decode_remaining(2) == 2.0
     for bad in (0, -1.0, True, "1", float("nan"), float("inf")):
         assert refused(codec.decode_remaining, bad).startswith("deadline_s: expected a number")
-
-
-def test_priorities():
-    assert [codec.decode_priority(value) for value in (None, 0, -100, 100)] == [0, 0, -100, 100]
-    for bad in (101, -101, True, "1", 0.5):
-        assert refused(codec.decode_priority, bad).startswith("priority: expected an integer")
 
 
 def test_a_type_of_the_callers_choice():

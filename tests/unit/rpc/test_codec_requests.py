@@ -5,13 +5,10 @@ import json
 import logging
 from typing import Any
 
-import msgspec
 import pytest
 
 from scheduler_worker import codec
-from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES, RetriedHost, every_field
-from scheduler_worker.model.virt import Nic, VirtualMachine
 from tests.support.samples import SAMPLES, recorded, refused, sample
 
 VM = "11111111-1111-4111-8111-111111111111"
@@ -201,14 +198,6 @@ def test_newer_minor_versions_are_read_and_logged_once(caplog):
     assert line.startswith("RequestSpec 1.990 (known here: 1.15)")
     assert "'flavour_of_next_year'" in line
     assert "'another'" in line
-
-
-def test_unknown_fields_of_plain_dicts_are_logged_once_with_the_nearest_name(caplog):
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            codec.decode_request_spec({"flavor": FLAVOR, "ignored_hostz": []})
-    (line,) = caplog.messages
-    assert "'ignored_hostz' (the nearest known is 'ignore_hosts')" in line
 
 
 def test_known_timestamps_are_not_logged(caplog):
@@ -407,12 +396,6 @@ def test_image_properties_get_their_present_names():
     assert [each.image_properties for each in specs] == [{"hw_architecture": "aarch64"}] * 2
 
 
-def test_legacy_flavor_as_dict_and_nothing_else():
-    spec = codec.decode_legacy_request({"instance_type": FLAVOR}, None)
-    assert spec.flavor.vcpus == 1
-    assert (spec.image, spec.instance_group, spec.num_instances) == (None, None, 1)
-
-
 @pytest.mark.parametrize(
     ("request_spec", "properties", "problem"),
     [
@@ -451,13 +434,3 @@ def test_resources_of_extra_specs_leave_the_flavor_as_it_is():
     spec = codec.decode_request_spec({"flavor": flavor})
     assert (spec.flavor.vcpus, spec.flavor.memory_mb) == (8, 4096)
     assert [cell["memory"] for cell in spec.numa_topology["cells"]] == [2048, 2048]
-
-
-def test_a_request_may_say_more_of_its_vm():
-    plain = {"flavor": {"vcpus": 1, "memory_mb": 64}}
-    assert codec.decode_request_spec(plain).machine == VirtualMachine()
-    assert "vm" not in msgspec.to_builtins(codec.decode_request_spec(plain))
-    spec = codec.decode_request_spec(plain | {"vm": {"run_on": "a", "nics": [{"network": "blue"}]}})
-    assert spec.machine == VirtualMachine(run_on="a", nics=(Nic(network="blue"),))
-    with pytest.raises(RequestError, match=r"spec_obj\.vm\.pinning"):
-        codec.decode_request_spec(plain | {"vm": {"pinning": "tight"}})

@@ -46,19 +46,6 @@ def ack(tag: int, *, multiple: bool = True) -> Ack:
     return Ack(tag, multiple)
 
 
-def test_a_message_is_acknowledged_after_its_answer(tracker):
-    work = taken(tracker, 1)
-    assert tracker.due() == []
-    tracker.finish(work, b"answer")
-    assert tracker.due() == [Publish("caller", b"answer"), ack(1)]
-    assert (tracker.due(), tracker.in_flight) == ([], [])
-
-
-def test_a_cast_is_acknowledged_without_an_answer(tracker):
-    tracker.finish(taken(tracker, 1, call=False), None)
-    assert tracker.due() == [ack(1)]
-
-
 def test_acknowledgements_are_combined_but_never_include_unfinished_messages(tracker):
     works = {tag: taken(tracker, tag, call=False) for tag in (1, 2, 3, 4, 5)}
     for tag in (2, 1, 5):

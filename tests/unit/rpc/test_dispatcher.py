@@ -134,13 +134,6 @@ def handler(context: Context, needed: int, optional: int = 0, *, named: int = 0)
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"needed": 1}, {"needed": 1, "optional": 2}, {"needed": 1, "named": 3}]
-)
-def test_arguments_that_fit(arguments):
-    assert _Method(handler).check(arguments) == arguments
-
-
-@pytest.mark.parametrize(
     ("arguments", "field"),
     [({}, "needed"), ({"needed": 1, "context": 2}, "context"), (None, "args"), ([1], "args")],
 )

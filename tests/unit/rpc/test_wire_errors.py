@@ -57,15 +57,6 @@ def test_the_address_of_the_state_is_hidden_from_callers():
     assert wire.class_name == "StateUnavailable"
 
 
-@pytest.mark.parametrize("reason", ["All gone.", ""])
-def test_no_valid_host_can_be_rebuilt(reason):
-    wire = to_wire(NoValidHost(reason))
-    assert wire.message == f"No valid host was found. {reason}"
-    rebuilt = from_wire(wire.module, wire.class_name, wire.message)
-    assert isinstance(rebuilt, NoValidHost)
-    assert (rebuilt.reason, str(rebuilt)) == (reason, wire.message)
-
-
 @pytest.mark.parametrize(
     "error",
     [KeyError("rabbit://guest:guest@broker"), ConfigError("x")],

@@ -9,7 +9,6 @@ from scheduler_worker.errors import (
     BusUnavailable,
     NoValidHost,
     RequestError,
-    StateUnavailable,
     Undeliverable,
     WorkerStops,
 )
@@ -227,21 +226,6 @@ def test_a_refusal_is_remembered_for_a_limited_time(world, publisher):
         world.clock.advance(world.limits.remember_answers_s + 1)
         world.report({"host": "a"})
     assert answered(publisher) == ["NoValidHost", "a"]
-
-
-def test_a_verdict_that_cannot_be_stored_is_not_answered_with_hosts(world, publisher, monkeypatch):
-    write = world.state.write
-
-    def away(scope, *arguments, **options):
-        if scope == "@verdicts":
-            raise StateUnavailable("away")
-        return write(scope, *arguments, **options)
-
-    monkeypatch.setattr(world.state, "write", away)
-    complete(endpoint_of(world, publisher).request_destinations(Context(request_id="r"), **BIG))
-    assert answered(publisher) == ["StateUnavailable"]
-    assert world.reserved() == {}
-    assert world.scheduler.unanswered() == []
 
 
 # What agents report of migrations and power actions

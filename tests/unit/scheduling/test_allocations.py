@@ -91,11 +91,6 @@ def allocations(decision: Decision) -> list[Allocation | None]:
     return [each.allocation for some in decision.selections for each in some]
 
 
-def test_without_claims_there_is_none():
-    hosts = host_table([host_record()])
-    assert allocations(decide(hosts, pipeline=pipeline_of([], [], Options()))) == [None]
-
-
 def test_a_rebuild_check_has_none():
     hosts = host_table([host_record()])
     hints = {"_nova_check_type": ["rebuild"]}

@@ -14,7 +14,6 @@ from scheduler_worker.model.providers import (
 )
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.prefilters.candidates_query import (
-    asked_classes,
     by_root,
     queries,
     suits,
@@ -43,25 +42,6 @@ def asked(
     )
     needs = needs_of(made, parameters or RequestFilterParameters())
     return [set(parse_qsl(each.text)) for each in queries(made, needs, aggregates, 1000)]
-
-
-def test_a_flavor_is_asked_for_as_nova_does():
-    assert asked() == [PLAIN]
-
-
-def test_traits_of_flavor_and_compute_node_are_told_apart():
-    extra_specs = {
-        "trait:CUSTOM_A": "required",
-        "trait:CUSTOM_B": "forbidden",
-        "accel:device_profile": "fpga",
-    }
-    [found] = asked(
-        extra_specs=extra_specs,
-        request_level_params={"root_required": ["CUSTOM_R"], "root_forbidden": ["CUSTOM_F"]},
-    )
-    assert ("required", "CUSTOM_A,!CUSTOM_B") in found
-    root = "COMPUTE_ACCELERATORS,CUSTOM_R,!COMPUTE_STATUS_DISABLED,!CUSTOM_F"
-    assert ("root_required", root) in found
 
 
 def test_groups_have_their_names_as_suffixes():
@@ -130,10 +110,6 @@ def test_where_the_request_may_go_is_asked_by_aggregates():
     }
 
 
-def test_a_zone_of_no_aggregate_restricts_nothing():
-    assert asked(availability_zone="nova") == [PLAIN]
-
-
 @pytest.mark.parametrize(
     "bound",
     [
@@ -192,17 +168,6 @@ def test_two_groups_of_one_name_are_refused(other):
     groups = [{"requester_id": each, "resources": {"VGPU": 1}} for each in ("port", other)]
     with pytest.raises(RequestError, match=r"requested_resources\[1\]\.requester_id: .* another"):
         asked(requested_resources=groups, extra_specs={"resources1:VGPU": "1"})
-
-
-def test_classes_are_those_of_all_groups():
-    made = request_spec(
-        vcpus=2,
-        memory_mb=1024,
-        extra_specs={"resources:VGPU": "1", "resources1:CUSTOM_A": "1"},
-        requested_resources=[{"requester_id": "port", "resources": {"SRIOV_NET_VF": 1}}],
-    )
-    needs = needs_of(made, RequestFilterParameters())
-    assert asked_classes(needs) == {"VCPU", "MEMORY_MB", "VGPU", "CUSTOM_A", "SRIOV_NET_VF"}
 
 
 # The answer

@@ -13,7 +13,7 @@ from scheduler_worker.model.policies import (
     SelectorUse,
     WeightUse,
 )
-from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
+from scheduler_worker.scheduling.catalogue import UnitKind, entry
 from scheduler_worker.scheduling.compiler import compile_policy, nova_policy
 from scheduler_worker.scheduling.filters.capacity import IoOpsFilter, RamFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
@@ -162,13 +162,6 @@ def test_all_problems_are_reported_at_once_with_policy_unit_and_parameter():
         "selector Dice: there is no selector of this name",
         "weight RAMWeigher: factor inf is no finite number",
     ]
-
-
-def test_a_disabled_unit_cannot_be_used():
-    disabled = msgspec.structs.replace(entry("RamFilter", RamFilter), is_enabled=False)
-    known = [*UNITS, disabled]
-    with pytest.raises(ClusterPolicyError, match="filter RamFilter: is disabled"):
-        compile_policy(policy(filters=(FilterUse(unit="RamFilter"),)), Catalogue(known), Options())
 
 
 def test_the_options_make_a_policy():

@@ -26,7 +26,6 @@ from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import decided, pipeline_of
 
 UNIT = Inventories()
-PINNED = {"cells": [{"id": 0, "cpuset": [1], "pcpuset": [0], "memory": 1024}]}
 ALL_PINNED = {"cells": [{"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024}]}
 
 
@@ -58,14 +57,6 @@ def passes(record: HostRecord, **asked: Any) -> bool:
     column = bool(UNIT.passes(hosts, spec)[0])
     assert column == UNIT.host_passes(hosts.state(0), spec)
     return column
-
-
-def test_hosts_without_inventories_are_left_to_the_filters_of_the_policy():
-    devices = {"uuid": "uuid-h", "inventories": {"VGPU": {"total": 1}}}
-    assert passes(host_record(), vcpus=1000)
-    assert passes(host_record(resource_providers=[devices]), vcpus=1000)
-    hosts = host_table([host_record()])
-    assert hosts.unused_vcpu.tolist() == [UNLIMITED]
 
 
 @pytest.mark.parametrize("unit", [CoreFilter, RamFilter, DiskFilter, AggregateRamFilter])
@@ -116,11 +107,6 @@ def test_a_host_without_an_inventory_of_them_gives_others():
     assert use.resources == {"VCPU": 2, "MEMORY_MB": 1024}
     [use] = UNIT.taken_by(spec, hosts.state(2))
     assert use.resources == {"PCPU": 2, "MEMORY_MB": 1024}
-
-
-def test_a_host_without_an_inventory_of_them_gives_no_others_to_mixed_cpus():
-    assert not passes(fed(), vcpus=2, numa_topology=PINNED)
-    assert passes(fed(inventories={"PCPU": {"total": 1}}), vcpus=2, numa_topology=PINNED)
 
 
 @pytest.mark.parametrize("policy", ["require", "isolate"])

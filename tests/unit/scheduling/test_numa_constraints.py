@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.topology import InstanceNUMATopology
-from scheduler_worker.scheduling.numa.constraints import cpu_set, instance_topology, with_topology
+from scheduler_worker.scheduling.numa.constraints import instance_topology, with_topology
 from tests.support.hosts import request_spec
 
 
@@ -21,11 +21,6 @@ def topology(image=None, vcpus=4, memory_mb=2048, **extra_specs):
 def read(text):
     """Extra specs of a text such as ``numa_nodes=2 numa_cpus.0=0-1``."""
     return dict(each.split("=") for each in text.split())
-
-
-def test_a_plain_request_has_no_topology():
-    assert topology() is None
-    assert topology(cpu_policy="shared", emulator_threads_policy="share") is None
 
 
 def test_a_flavor_as_nova_reads_it():
@@ -127,15 +122,6 @@ def test_the_flavors_thread_policy_goes_before_the_images():
         {"cpu_thread_policy": "isolate"}, cpu_policy="dedicated", cpu_thread_policy="prefer"
     )
     assert found.cells[0].cpu_thread_policy == "prefer"
-
-
-NAMES = ("cpu_policy", "cpu_dedicated_mask", "emulator_threads_policy", "numa_nodes", "pmem")
-
-
-@pytest.mark.parametrize("name", [*NAMES, "mem_page_size", "cpu_thread_policy"])
-def test_empty_extra_specs_are_ignored(name):
-    assert topology(**{name: ""}) is None
-    assert topology({"cpu_policy": "dedicated"}, **{name: ""}).cells[0].cpu_policy == "dedicated"
 
 
 @pytest.mark.parametrize(
@@ -309,35 +295,9 @@ def test_nodes_share_evenly_or_list_their_shares(vcpus, memory_mb):
     assert len(topology(numa_nodes="4").cells) == 4
 
 
-@pytest.mark.parametrize("is_in_flavor", [True, False])
-def test_the_image_may_agree_and_decides_what_the_flavor_leaves_open(is_in_flavor):
-    asked = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
-    found = topology(asked, cpu_policy="dedicated", **asked if is_in_flavor else {})
-    assert found.emulator_threads_policy == "isolate"
-    assert found.cells[0].cpu_thread_policy == "require"
-
-
-def test_locked_memory_has_a_page_size():
-    found = topology({"locked_memory": True}, locked_memory="yes", mem_page_size="small")
-    assert found.cells[0].pagesize == -1
-
-
 def test_huge_numbers_are_refused_quickly():
     with pytest.raises(RequestError, match=r"^spec_obj\.flavor\.vcpus: .* 1 to 65536$"):
         topology(vcpus=2**40, cpu_policy="dedicated")
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"), [("0", {0}), ("0-2,^1", {0, 2}), ("^0", {1, 2, 3}), (" 1 , 3 ", {1, 3})]
-)
-def test_sets_of_cpus(text, cpus):
-    assert cpu_set(text, frozenset(range(4))) == cpus
-
-
-@pytest.mark.parametrize("text", ["", "4", "2-1", "x", "1-", "0,,1", "^9"])
-def test_no_sets_of_cpus(text):
-    with pytest.raises(ValueError, match=r"."):
-        cpu_set(text, frozenset(range(4)))
 
 
 def test_a_request_with_only_a_flavor_gets_its_topology():

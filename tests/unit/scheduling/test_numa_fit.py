@@ -46,11 +46,6 @@ def two_cells(**second):
 # CPUs and memory
 
 
-def test_pinned_cpus_are_free_ones():
-    found = fitted(host(host_cell(pinned_cpus=[0, 1])), wanted(instance_cell(pinned=2)))
-    assert found.cells[0].pinned == (2, 3)
-
-
 def test_pinned_cpus_and_memory_are_never_overcommitted():
     one = host(host_cell(pinned_cpus=[0], memory_usage=7 * GIB))
     assert cells_of(fitted(one, wanted(instance_cell(pinned=3)), cpu=16.0)) == [0]
@@ -96,14 +91,6 @@ def test_isolate_cannot_keep_siblings_idle_that_others_share():
     assert pins(host_cell(cpuset=[0], pcpuset=[1, 2, 3]), 1, "isolate") is None
 
 
-@pytest.mark.parametrize(
-    ("policy", "chosen"),
-    [(None, [0, 1, 2]), ("require", [0, 1, 2]), ("isolate", [0, 1, 2, 3, 4, 5])],
-)
-def test_emulator_threads_have_a_cpu_of_their_own(policy, chosen):
-    assert pins(host_cell(cores=3), 2, policy, reserved=1) == chosen
-
-
 def test_emulator_threads_take_the_rest_of_a_core_of_their_own_instance():
     split: dict[str, Any] = {
         "cpuset": [0, 1, 2, 3],
@@ -119,11 +106,6 @@ def test_emulator_threads_take_the_rest_of_a_core_of_their_own_instance():
 def test_emulator_threads_take_the_first_free_thread_in_the_order_of_cores():
     reported = host_cell(siblings=[[2, 3], [0, 1]], pinned_cpus=[3])
     assert pins(reported, 1, "require", reserved=1) == [0, 2]
-
-
-def test_emulator_threads_take_a_core_that_isolated_vcpus_leave():
-    assert pins(host_cell(cores=3, pinned_cpus=[0]), 2, "isolate", reserved=1) == [1, 2, 3, 4, 5]
-    assert pins(host_cell(cores=1), 1, "isolate", reserved=1) is None
 
 
 def test_siblings_are_required_even_of_no_vcpu():
@@ -182,26 +164,6 @@ def test_the_cell_that_fits_nowhere_is_named():
     assert "NUMA cell 1" in fitted(two_cells(pinned_cpus=[4]), both)
 
 
-@pytest.mark.parametrize(
-    ("first", "spread", "packed"),
-    [
-        ({"memory_usage": 512}, 1, 0),
-        ({"memory_usage": 512, "cpu_usage": 0}, 1, 0),
-        ({"memory_usage": 0, "cpu_usage": 1}, 1, 0),
-    ],
-)
-def test_shared_cpus_go_where_fewer_are_used_then_where_memory_is(first, spread, packed):
-    where, what = host(host_cell(0, **first), host_cell(1)), wanted(instance_cell(shared=1))
-    assert cells_of(fitted(where, what)) == [spread]
-    assert cells_of(fitted(where, what, packs=True)) == [packed]
-
-
-def test_pinned_cpus_go_where_more_are_free():
-    where, what = two_cells(pinned_cpus=[4]), wanted(instance_cell(pinned=1))
-    assert cells_of(fitted(where, what)) == [0]
-    assert cells_of(fitted(where, what, packs=True)) == [1]
-
-
 # What is near
 
 
@@ -224,23 +186,6 @@ def test_networks_are_on_the_cells_that_have_them(physnets, tunneled, cells):
     assert cells_of(fitted(where, wanted(instance_cell(shared=1), network=network))) == cells
 
 
-def test_tunnels_without_a_cell_of_their_own_are_everywhere():
-    network = NetworkMetadata(tunneled=True)
-    assert cells_of(fitted(two_cells(), wanted(instance_cell(shared=1), network=network))) == [0]
-
-
-def test_devices_decide_between_arrangements():
-    what = wanted(instance_cell(pinned=1), devices=(devices(numa_policy="required"),))
-    where = two_cells(pinned_cpus=[4, 5, 6])
-    found = fitted(where, what, pci=[pool(numa_node=1)])
-    assert cells_of(found) == [1]
-    assert [(each.numa_node, each.count) for each in found.devices] == [(1, 1)]
-    full = two_cells(pinned_cpus=[4, 5, 6, 7])
-    assert (
-        fitted(full, what, pci=[pool(numa_node=1)]) == "has too few PCI devices near the NUMA cells"
-    )
-
-
 # Hosts of many cells: trying all arrangements would never end
 
 
@@ -255,19 +200,6 @@ REQUIRED = devices(numa_policy="required")
 def test_one_cell_that_fits_nowhere_is_found_at_once():
     what = wanted(*TWENTY, instance_cell(20, pinned=2, memory=9 * GIB))
     assert "needs 9216 MiB" in fitted(many_cells(), what)
-
-
-def test_cells_that_share_too_few_cells_of_the_host_are_found_at_once():
-    where = host(*(host_cell(number, pinned_cpus=[4 * number]) for number in range(39)))
-    what = wanted(*TWENTY, *(instance_cell(number, pinned=4) for number in (20, 21)))
-    assert "needs 4 CPUs to pin, 3 are free" in fitted(where, what)
-
-
-@pytest.mark.parametrize("policy", ["required", "legacy", "socket"])
-def test_devices_that_are_near_no_cell_are_found_at_once(policy):
-    what = wanted(*TWENTY, devices=(devices(20, numa_policy=policy),))
-    pci = [pool(19, numa_node=3), pool(19, numa_node=99)]
-    assert "PCI devices near" in fitted(many_cells(socket=0), what, pci=pci[: policy == "required"])
 
 
 def test_devices_on_too_many_cells_are_found_at_once():

@@ -2,7 +2,6 @@
 
 import json
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -248,16 +247,6 @@ def test_a_claim_without_a_topology_takes_devices_anywhere():
     table = hosts(a={"pci_device_pools": [VF | {"count": 1, "numa_node": 1}]})
     fitted = taken_by(request_spec(pci_requests=devices()), table.state(0), SchedulerLimits())
     assert (len(fitted.cells), len(fitted.devices)) == (0, 1)
-
-
-@pytest.mark.parametrize("spec", [request_spec(), pinning()], ids=["asked for none", "asked for"])
-@pytest.mark.parametrize("topology", [None, cells(host_cell())], ids=["none", "reported"])
-def test_devices_are_taken_whether_or_not_there_is_a_topology(spec, topology):
-    table = hosts(a={"numa_topology": topology, "pci_device_pools": [VF | {"count": 1}]})
-    spec = msgspec.structs.replace(spec, pci_requests=devices())
-    fitted = taken_by(spec, table.state(0), SchedulerLimits())
-    assert len(fitted.cells) == int(bool(spec.numa_topology and topology))
-    assert count_devices(fitted.devices) == 1
 
 
 @pytest.mark.parametrize("free", [0, 1])

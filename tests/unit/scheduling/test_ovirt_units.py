@@ -327,13 +327,6 @@ def test_a_pinned_vm_runs_on_its_dedicated_hosts():
     assert kept(unit, hosts, vm(pinned_to_host=True, run_on="a")) == []
 
 
-def test_preferred_hosts_count_while_the_vm_is_down():
-    unit, hosts = host_facts.PreferredHostsWeight, hosts_of(a={}, b={})
-    assert scores(unit, hosts, vm(dedicated_hosts=["b"])) == [10_000, 0]
-    assert not made(unit).applies(vm(dedicated_hosts=["b"], run_on="a"))
-    assert not made(unit).applies(vm())
-
-
 def test_the_management_vm_may_lose_800_points_when_it_migrates():
     part = {"configured": True, "active": True}
     found = {"a": 3400, "b": 2601, "c": 2600}
@@ -422,10 +415,6 @@ class TestNuma:
         assert kept(numa.NumaFilter, hosts, spec) == []
         assert numa.NumaFilter().reason(hosts.state(0), spec).endswith(reason)
 
-    def test_a_vm_on_its_own_host_stays(self):
-        nodes = [{"memory_mb": 9999, "host_nodes": [0]}]
-        assert kept(numa.NumaFilter, self.HOSTS, vm(numa_nodes=nodes, run_on="two")) == ["two"]
-
     def test_pinned_cpus_want_nodes_of_theirs(self):
         asked = {"numa_nodes": [{"memory_mb": 2048}], "pinning": "manual"}
         spread = [vm(**asked, pinned_cpus=[cpu_number]) for cpu_number in (0, 2)]
@@ -483,9 +472,3 @@ class TestWeights:
         asked = vm(vcpus=4, pinning="dedicated")
         found = scores(weights.HighPerformanceWeight, hosts, asked)
         assert found == [3, 1, 1000]  # 1004, 1002 and 2004, rescaled
-
-    def test_the_costs_of_the_design(self):
-        facts = {"sockets": 1, "cores": 4, "threads": 4, "cpu_percent": 20}
-        hosts = hosts_of(busy=facts | {"vms": [{"id": "x"}]}, empty=facts, unknown={})
-        assert scores(weights.EvenDistributionWeight, hosts, vm()) == [3, 3, 999]
-        assert scores(weights.PowerSavingWeight, hosts, vm()) == [996, 999, 999]

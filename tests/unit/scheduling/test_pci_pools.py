@@ -136,15 +136,6 @@ def test_the_socket_policy_needs_reported_sockets():
     assert taken([NEAR], devices(numa_policy="socket"), on=[0], cells=cells) is None
 
 
-def test_devices_far_away_make_up_for_what_is_missing():
-    asked = devices(3, numa_policy="preferred")
-    assert taken([FAR, NOWHERE, HERE], asked, on=[0], cells=CELLS) == [
-        ("here", 1),
-        ("nowhere", 1),
-        ("far", 1),
-    ]
-
-
 # Resource providers
 
 

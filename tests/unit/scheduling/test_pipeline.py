@@ -186,13 +186,6 @@ def test_row_filters_run_last_and_explanations_keep_the_configured_order():
     ]
 
 
-def test_a_row_filter_is_asked_about_survivors_only():
-    OneByOne.shown = []
-    decision = decide(table(10, 9000, 5000), request_spec(memory_mb=100), filters=(Roomy, OneByOne))
-    assert names(decision) == [["h2"]]
-    assert set(OneByOne.shown) == {"h1", "h2"}
-
-
 class Limiting(Filter):
     """Leaves a limit in Nova's way, on hosts with an even number only."""
 
@@ -275,12 +268,6 @@ def test_forced_hosts_ignore_invalid_fields_of_skipped_filters():
     assert names(decide(table(10), forced, filters=(JsonFilter,))) == [["h0"]]
 
 
-def test_alternates_are_of_the_same_cell_and_never_chosen_ones():
-    hosts = table(9000, 8000, 7000, 6000, 5000, cells="ababa")
-    decision = decide(hosts, request_spec(memory_mb=3000), "x", "y", alternates=2)
-    assert names(decision) == [["h0", "h2", "h4"], ["h1", "h3"]]
-
-
 def test_an_instance_with_a_reservation_keeps_its_host_and_claims_nothing():
     hosts = table(9000, 8000)
     decision = decide(hosts, request_spec(memory_mb=10), "old", "new", reserved={"old": 1})
@@ -308,27 +295,6 @@ def test_requested_resources_are_mapped_to_the_host():
     spec = request_spec(memory_mb=10, requested_resources=[{"requester_id": "port-1"}])
     [[chosen]] = decide(table(9000), spec).selections
     assert chosen.allocation == Allocation(mappings={"port-1": ["u0"]})
-
-
-class ShareOfBest(Weigher):
-    """Free memory as a share of that of the best host."""
-
-    reads_request = False
-
-    def weigh(self, hosts, spec):
-        return hosts.free_ram_mb
-
-    def rescaled(self, raw, low, high, spec):
-        return raw / high
-
-
-def test_clusters_are_compared_by_scores_stretched_over_the_hosts_of_all():
-    pipeline = pipeline_of([], [made(ShareOfBest)], selector=WeightedSum)
-    tables = [
-        host_table([host_record(host=name, free_ram_mb=free)])
-        for name, free in (("a", 2048), ("b", 8192))
-    ]
-    assert pipeline.best_totals(tables, request_spec()) == [0.25, 1.0]
 
 
 class FreeMemory(Weigher):

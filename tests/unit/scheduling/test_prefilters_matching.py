@@ -59,13 +59,6 @@ def test_traits_choose_the_provider():
     )
 
 
-def test_units_and_steps_hold_for_one_request():
-    inventory = Inventory(total=10, reserved=2, allocation_ratio=1.5, min_unit=2, max_unit=8, step_size=2)  # fmt: skip  # noqa: E501
-    assert inventory.capacity == 12
-    allowed = [amount for amount in range(1, 13) if inventory.allows(amount)]
-    assert allowed == [2, 4, 6, 8]
-
-
 def test_many_equal_providers_are_decided_quickly():
     pool = tree(*(device(f"p{number}", SRIOV_NET_VF=1) for number in range(16)))
     groups = [demand(f"g{number}", SRIOV_NET_VF=1) for number in range(17)]

@@ -106,15 +106,6 @@ def test_invalid_and_contradicting_values_are_refused(extra_specs, image, field)
         needs(extra_specs=extra_specs, image_properties=image)
 
 
-def test_memory_encryption_by_sev_snp_is_served_with_stateless_firmware():
-    found = needs(
-        extra_specs={"hw:mem_encryption": "1", "hw:mem_encryption_model": "amd-sev-snp"},
-        image_properties={"hw_firmware_type": "uefi", "hw_firmware_stateless": True},
-    )
-    [group] = found.supply.groups
-    assert group.required == {"HW_CPU_X86_AMD_SEV_SNP", "COMPUTE_SECURITY_STATELESS_FIRMWARE"}
-
-
 def test_an_unknown_tpm_secret_security_is_refused():
     extra_specs = {"hw:tpm_version": "2.0", "hw:tpm_secret_security": "nobody"}
     with pytest.raises(NoValidHost) as refused:
@@ -225,41 +216,6 @@ def test_requested_groups_need_a_requester_id():
     )
     with pytest.raises(RequestError, match=r"requested_resources\[1\]\.requester_id"):
         needs(requested_resources=[group, {"resources": {"VGPU": 1}}])
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"pci_requests": {"requests": [7]}},
-        {"image_properties": {"hw_tpm_version": ["2.0"]}},
-    ],
-)
-def test_invalid_pci_requests_are_refused(asked):
-    with pytest.raises(RequestError):
-        needs(**asked)
-
-
-def test_groups_of_pci_requests_are_served_by_device_pools():
-    devices = {"requests": [{"count": 1, "spec": [], "request_id": "r"}]}
-    groups = [{"requester_id": name, "resources": {"CUSTOM_PCI": 1}} for name in ("r-0", "s-0")]
-    found = needs(pci_requests=devices, requested_resources=groups)
-    assert [each.name for each in found.supply.groups] == ["", "s-0"]
-    assert needs(pci_requests=devices, requested_resources=groups[:1]).supply is None
-
-
-def test_every_trait_that_providers_must_have_opens_isolated_aggregates():
-    """Those that Placement is asked for, and not those of the compute node alone."""
-    pinned = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
-    topology = {"cells": [{"id": 0, "memory": 1024, "pcpuset": [0], "cpu_policy": "dedicated"}]}
-    found = needs(
-        RequestFilterParameters(enable_isolated_aggregate_filtering=True),
-        extra_specs={**pinned, "os:secure_boot": "required", "accel:device_profile": "fpga"},
-        numa_topology=topology,
-        pci_requests={"requests": [{"count": 1, "spec": [], "request_id": "r"}]},
-        requested_resources=[{"requester_id": "r-0", "required_traits": ["CUSTOM_NIC"]}],
-    )
-    secure = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
-    assert found.traits == frozenset({"HW_CPU_HYPERTHREADING", secure, "CUSTOM_NIC"})
 
 
 def test_a_request_may_bring_traits_and_aggregates_of_its_own():

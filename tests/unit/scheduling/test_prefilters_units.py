@@ -37,13 +37,6 @@ def fleet(*aggregates: Aggregate, names: Iterable[str] = "abc", **fields) -> Hos
     return host_table(records, aggregates=aggregates)
 
 
-def test_a_plain_request_passes_all_but_disabled_hosts():
-    hosts = fleet()
-    hosts.put(host_record(host="d", service={"disabled": True}), 9)
-    hosts.put(host_record(host="e", traits=["COMPUTE_STATUS_DISABLED"]), 9)
-    assert passed(RequestFilters(), hosts) == "abc"
-
-
 def test_a_disabled_host_is_explained_in_words():
     service = {"disabled": True, "disabled_reason": "maintenance of rack 7"}
     records = [host_record(host="d", service=service), host_record(host="n")]
@@ -71,25 +64,6 @@ def test_traits_are_required_and_forbidden():
     assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "a"
     assert passed(unit, hosts, extra_specs={"trait:X": "forbidden"}) == "b"
     assert passed(unit, hosts, request_level_params={"root_required": ["X", "Y"]}) == ""
-
-
-def test_a_report_changes_what_passes():
-    hosts = fleet(names="a")
-    asked = {"extra_specs": {"trait:X": "required"}}
-    assert passed(RequestFilters(), hosts, **asked) == ""
-    hosts.put(host_record(host="a", traits=["X"]), 2)
-    assert passed(RequestFilters(), hosts, **asked) == "a"
-
-
-def test_a_zone_is_matched_exactly():
-    hosts = fleet(group("a", availability_zone="z"), group("b", id=2, availability_zone="z,y"))
-    assert passed(RequestFilters(), hosts, availability_zone="z") == "a"
-
-
-def test_a_zone_whose_aggregate_is_empty_has_no_hosts():
-    hosts = fleet()
-    hosts.set_aggregates({}, [group(availability_zone="z")])
-    assert passed(RequestFilters(), hosts, availability_zone="z") == ""
 
 
 def test_a_zone_that_no_aggregate_has_restricts_nothing():
@@ -133,15 +107,6 @@ def test_aggregates_are_isolated_by_the_traits_that_they_require():
     assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "ac"
     both = {"trait:X": "required", "trait:Y": "required"}
     assert passed(unit, hosts, extra_specs=both) == "abc"
-
-
-def test_a_destination_names_aggregates():
-    hosts = fleet(group("a", "b"), group("b", "c", id=2))
-    unit = RequestFilters()
-    one, two = {"aggregates": ["agg-1,agg-9"]}, {"aggregates": ["agg-1", "agg-2"]}
-    assert passed(unit, hosts, requested_destination=one) == "ab"
-    assert passed(unit, hosts, requested_destination=two) == "b"
-    assert passed(unit, hosts, requested_destination={"forbidden_aggregates": ["agg-1"]}) == "c"
 
 
 def test_a_destination_may_name_a_node_alone():

@@ -82,11 +82,6 @@ def decide(hosts: HostTable, *uuids: str) -> Decision:
     return decided(PIPELINE, hosts, SPEC, *uuids)
 
 
-def inside(hosts: HostTable) -> tuple:
-    host = hosts.state(0)
-    return host.numa_topology, host.pci_pools, host.free_pci_devices, host.provider_tree
-
-
 def test_no_cpu_device_or_provider_goes_to_two_instances_of_a_request(hosts):
     decision = decide(hosts, "a", "b", "c")
     taken = [claim.resources for claim in decision.claims]
@@ -114,13 +109,6 @@ def test_a_reservation_round_trips_through_the_store(hosts):
     assert msgspec.json.decode(written, type=Resources) == claim.resources
 
 
-def test_a_report_keeps_what_is_reserved(hosts):
-    decide(hosts, "a")
-    reserved = inside(hosts)
-    hosts.put(REPORT, 7)
-    assert inside(hosts) == reserved
-
-
 def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
     any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
     mixed = host_record(
@@ -140,24 +128,6 @@ def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
     assert len(sizes) == 1
     with pytest.raises(NoValidHost):
         decided(PIPELINE, host_table([mixed]), spec, "a", "b", "c")
-
-
-def split_cores() -> HostRecord:
-    """A host with one cell of two cores, whose threads have no adjacent numbers."""
-    siblings = {"siblings": [[0, 2], [1, 3]]}
-    return host_record(vcpus=4, numa_topology={"cells": [cell(0) | siblings]})
-
-
-def test_two_instances_with_isolated_emulator_threads_have_a_core_each():
-    hosts = host_table([split_cores()])
-    one = {"cpu_policy": "dedicated", "cpu_thread_policy": "require", "pcpuset": [0]}
-    spec = request_spec(
-        vcpus=1,
-        memory_mb=1024,
-        numa_topology={"cells": [PINNED | one], "emulator_threads_policy": "isolate"},
-    )
-    claims = decided(PIPELINE, hosts, spec, "a", "b").claims
-    assert [claim.resources.numa[0].pinned for claim in claims] == [(0, 2), (1, 3)]
 
 
 def test_a_forced_host_gives_cells_beyond_its_ratios():

@@ -1,7 +1,6 @@
 """Moving averages over the last reports, as production and dry runs compute them."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -56,22 +55,6 @@ def test_without_a_known_value_there_is_no_average():
     assert (sample.vms["v"], windows[VM]) == ({"m": {"b": 1}}, {})
 
 
-def test_a_window_has_the_last_reports():
-    sample, windows = added(
-        read_by("m.a_avg", length=2), of_vm(*({"m": {"a": n}} for n in range(4)))
-    )
-    assert sample.vms["v"]["m"]["a_avg"] == 2.5
-    assert windows[VM] == {"m.a": [2.0, 3.0]}
-
-
-def test_an_old_report_is_averaged_but_not_added_again():
-    averages = read_by("m.a_avg")
-    _, windows = added(averages, of_vm({"m": {"a": 1}}, {"m": {"a": 2}}))
-    [sample] = of_vm({"m": {"a": 2}})
-    assert averages.add_to(sample, "h", windows, is_new=False) == windows
-    assert sample.vms["v"]["m"]["a_avg"] == 1.5
-
-
 def test_only_averages_that_rules_read_are_computed():
     sample, windows = added(
         read_by("m.a_avg + m.b + deep.er.c_avg"), of_vm({"m": {"a": 1, "b": 2}})
@@ -93,11 +76,3 @@ def test_the_hosts_figures_are_averaged_for_the_host_whoever_reads_them(scope):
     sample, windows = added(read_by("host.free_avg", scope), samples)
     assert sample.host == {"host": {"free": 3, "free_avg": 2}}
     assert windows == {HOST: {"host.free": [1.0, 3.0]}, VM: {}, DISK: {}}
-
-
-def test_a_disk_may_read_averages_of_its_own_and_of_its_vm():
-    objects: tuple[Any, Any] = {"io": {"n": 4}}, {"v": {"vda": {"io": {"n": 8}}}}
-    samples = [Sample({}, {"v": objects[0]}, objects[1])]
-    sample, _ = added(read_by("io.n_avg", "VM.disk"), samples)
-    assert sample.vms["v"]["io"]["n_avg"] == 4
-    assert sample.disks["v"]["vda"]["io"]["n_avg"] == 8

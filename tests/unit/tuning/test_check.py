@@ -2,7 +2,6 @@
 
 import pytest
 
-from scheduler_worker.errors import SchedulerWorkerError
 from tests.support.tuning import issues, kinds, load, rule
 
 GOOD = "scope: VM\nrules:\n  r: {output: a.b, target: 1}\n"
@@ -247,20 +246,6 @@ def test_unsupported_yaml_causes_no_second_issue(text):
     assert set(kinds(text)) == {"E_YAML"}
 
 
-def test_a_file_that_is_nested_too_deeply_hides_no_issue_of_another():
-    assert kinds("a: " + "[" * 30, rule("target: x")) == ["E_LIMIT", "E_NAME"]
-
-
-def test_a_cycle_is_reported_once_with_its_members():
-    [issue] = issues(rule("target: a", head="vars: {a: b, b: c, c: b + d, d: 1}\n"))
-    assert issue.message == "'b' uses 'c' uses 'b'"
-
-
-def test_a_constant_out_of_range_is_found_through_a_var():
-    [issue] = issues(rule("target: 1", "influence: w", head="vars: {v: 2, w: 1 - v}\n"))
-    assert (str(issue.kind), issue.path) == ("E_SCHEMA", "rules.r.influence")
-
-
 @pytest.mark.parametrize("line", ["target: v", "min: [1, v]", "max: \"'x'\""])
 def test_a_text_is_refused_where_a_number_is_needed(line):
     [issue] = issues(rule(line, head="vars: {v: \"'text'\"}\n"))
@@ -291,11 +276,3 @@ def test_common_subexpressions_are_evaluated_once():
 def test_unused_expressions_are_not_evaluated():
     [plan] = load(rule("target: 1", head="vars: {unused: x.a / x.b}\n")).plans.values()
     assert [plan.steps[number].op for number in plan.live] == ["constant", "property"]
-
-
-def test_a_policy_error_is_a_scheduler_worker_error_and_shows_all_issues():
-    from scheduler_worker.errors import TuningPolicyError
-
-    assert issubclass(TuningPolicyError, SchedulerWorkerError)
-    found = issues("a: 1\n")
-    assert str(TuningPolicyError(found)) == "\n".join(map(str, found))

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.tuning.evaluate import evaluate
 from scheduler_worker.tuning.samples import (
     Entity,
     EvaluatorState,
     HeldChange,
     Sample,
-    entity_groups,
 )
 from tests.support.tuning import cycle_of, diagnosed, load, one_vm, outputs, rule
 
@@ -37,23 +35,6 @@ def test_a_disk_sees_its_own_objects_then_those_of_its_vm_and_the_host():
     )
     cycle = cycle_of(load(text), sample)
     assert outputs(cycle) == {"vm1/vda": {"io.iops": 10501}}
-
-
-def test_disks_of_an_unknown_vm_have_their_own_objects():
-    text = "scope: VM.disk\nrules:\n  r: {output: io.iops, target: 5}\n"
-    assert outputs(cycle_of(load(text), Sample(disks={"gone": {"vda": {}}}))) == {
-        "gone/vda": {"io.iops": 5}
-    }
-
-
-def test_vms_of_several_hosts_see_their_own_host():
-    program = load(rule("target: host.n"))
-    samples = {
-        "h1": Sample(host={"host": {"n": 1}}, vms={"a": {}}),
-        "h2": Sample(host={"host": {"n": 2}}, vms={"b": {}, "c": {"host": {"n": 9}}}),
-    }
-    cycle = evaluate(program, entity_groups(samples), EvaluatorState(), 0.0)
-    assert outputs(cycle) == {"a": {"x.out": 1}, "b": {"x.out": 2}, "c": {"x.out": 2}}
 
 
 def test_a_fault_of_one_vm_affects_no_other_vm_and_no_other_rule():
@@ -99,16 +80,6 @@ def test_an_observed_value_that_is_not_a_number_skips_its_rules():
     assert (diagnosed(cycle), outputs(cycle)) == (["type_error"], {})
 
 
-def test_a_rule_that_is_not_triggered_may_lack_properties():
-    cycle = cycle_of(load(rule("target: x.lost / 0", "when: false")), one_vm(x={"out": 1}))
-    assert (diagnosed(cycle), outputs(cycle)) == ([], {})
-
-
-def test_a_condition_without_a_value_triggers_nothing():
-    cycle = cycle_of(load(rule("target: 1", "when: x.lost")), one_vm(x={"out": 5}))
-    assert (diagnosed(cycle), outputs(cycle)) == (["missing_property"], {})
-
-
 def test_when_and_when_any_and_when_all_must_all_be_true():
     text = rule("target: 1", "when: x.a", "when_any: [x.b, x.c]", "when_all: [x.d, {any: [x.e]}]")
     flags = dict.fromkeys("abcde", 1)
@@ -117,32 +88,9 @@ def test_when_and_when_any_and_when_all_must_all_be_true():
         assert outputs(cycle_of(load(text), sample)).get("vm1", {"x.out": 0})["x.out"] == expected
 
 
-def test_equal_votes_are_combined_without_rounding_errors():
-    assert (0.1 + 0.1 + 0.1) / 3 != 0.1
-    program = load(*[rule("target: x.t", "influence: 1")] * 3)
-    assert outputs(cycle_of(program, one_vm(x={"out": 0.1, "t": 0.1}))) == {}
-
-
 def test_equal_bounds_do_not_conflict():
     cycle = cycle_of(load(rule("target: 1", "min: 5", "max: 5")), one_vm(x={"out": 1}))
     assert (diagnosed(cycle), outputs(cycle)) == ([], {"vm1": {"x.out": 5}})
-
-
-def test_without_a_present_value_no_change_is_too_small():
-    cycle = cycle_of(load(rule("target: 1", "min_absolute_change: 5")), one_vm(x={}))
-    assert outputs(cycle) == {"vm1": {"x.out": 1}}
-
-
-def test_nan_triggers_nothing_whatever_other_vms_have():
-    sample = Sample(vms={"nan": {"x": {"n": math.nan}}, "none": {"x": {"n": None}}})
-    cycle = cycle_of(load(rule("target: 1", "when: x.n")), sample)
-    assert (diagnosed(cycle), outputs(cycle)) == (["non_finite", "missing_property"], {})
-
-
-@pytest.mark.parametrize("weight", [1e-320, 1.0, 1e308])
-def test_weights_of_any_size_combine_votes_of_any_size(weight):
-    texts = [rule(f"target: {target}", f"influence: {weight}") for target in (1e308, 0)]
-    assert outputs(cycle_of(load(*texts), one_vm(x={"out": 1}))) == {"vm1": {"x.out": 5e307}}
 
 
 def test_a_change_of_direction_discards_the_accumulated_time():
@@ -165,20 +113,6 @@ def test_the_state_of_entities_that_are_gone_is_dropped():
     assert all([each.name for each in part] == ["b"] for part in parts)  # type: ignore[attr-defined]
 
 
-def test_elapsed_time_is_never_negative_and_has_an_upper_bound():
-    program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
-    state = EvaluatorState({VM1: 50.0})
-    assert outputs(cycle_of(program, sample, state, 40.0)) == {}
-    cycle = cycle_of(program, sample, state, 5000.0, max_elapsed_s=30)
-    assert outputs(cycle) == {"vm1": {"x.out": 70}}
-
-
-def test_an_exponential_function_does_not_leave_zero_and_reports_it():
-    text = rule("target: 5", "function: {name: exponential, factor: 2, time: 1}")
-    cycle = cycle_of(load(text), one_vm(x={"out": 0}), EvaluatorState({VM1: 0.0}), 1.0)
-    assert (diagnosed(cycle), outputs(cycle)) == (["stuck_at_zero"], {})
-
-
 def test_zero_is_not_stuck_at_a_target_of_zero():
     lines = ["function: {name: exponential, factor: 2, time: 1}"]
     lines += ["max_relative_change: {value: 0.5, time: 1}"]
@@ -186,12 +120,6 @@ def test_zero_is_not_stuck_at_a_target_of_zero():
         load(rule("target: 0", *lines)), one_vm(x={"out": 0}), EvaluatorState({VM1: 0.0}), 1.0
     )
     assert (diagnosed(cycle), outputs(cycle)) == ([], {})
-
-
-def test_a_host_and_a_vm_of_the_same_name_are_different_entities():
-    program = load("scope: Host\nrules:\n  r: {output: x.out, target: 1}\n", rule("target: 2"))
-    cycle = cycle_of(program, Sample(vms={"h": {}}))
-    assert cycle.changes == {Entity("Host", "h"): {"x.out": 1}, Entity("VM", "h"): {"x.out": 2}}
 
 
 def test_constant_with_a_limit_equals_the_function():

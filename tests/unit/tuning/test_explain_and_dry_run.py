@@ -71,13 +71,6 @@ def test_an_explanation_needs_no_present_value():
     assert explanation.startswith("vm1 x.out: unknown -> 52\n")
 
 
-def test_an_explanation_says_what_stays_and_leaves_out_inactive_rules():
-    [explanation] = explained(rule("target: 50"), out=50)
-    assert explanation.startswith("vm1 x.out: stays 50\n")
-    [explanation] = explained(rule("target: 1"), rule("target: 2", "when: false"), out=50)
-    assert "2.yaml" not in explanation
-
-
 def test_a_dry_run_applies_the_outputs():
     program = load(rule("target: 0", "function: {name: linear, change: 1, time: 1 sec}"))
     cycles = dry_run(program, repeated([one_vm(x={"out": 100})], 4), interval_s=15)

@@ -84,21 +84,6 @@ def test_the_first_fault_from_the_left_is_reported(text, fault):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("false and vm.nothing", 0),
-        ("true or 1 / 0", 1),
-        ("5 if true else vm.nothing", 5),
-        ("vm.nothing if false else 5", 5),
-        ("default(vm.on, 1 / 0)", 1),
-        ("valid(vm.nothing) and vm.nothing > 1", 0),
-    ],
-)
-def test_a_fault_of_the_side_that_is_not_selected_is_dropped(text, value):
-    assert value_of(text, vm={"on": 1}) == value
-
-
-@pytest.mark.parametrize(
     ("text", "kind", "column"),
     [
         ("1 +", "E_EXPR_SYNTAX", 4),
@@ -146,11 +131,6 @@ def test_a_syntax_error_is_reported_with_its_place(text, kind, column):
     assert issue.kind == kind
     assert issue.place.column == column + len('    target: "')
     assert issue.path == "rules.r.target"
-
-
-def test_a_quoted_text_must_be_closed_and_have_no_backslash():
-    assert kinds(rule("target: x.a == 'b")) == ["E_EXPR_SYNTAX"]
-    assert kinds(rule(r"target: x.a == 'b\n'")) == ["E_EXPR_SYNTAX"]
 
 
 @pytest.mark.parametrize(

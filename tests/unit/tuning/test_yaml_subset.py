@@ -85,21 +85,6 @@ def test_twenty_levels_are_supported():
 
 
 @pytest.mark.parametrize(
-    ("text", "column"),
-    [
-        ("a: one two", 8),
-        ("a: 'one two'", 9),
-        ('a: "one two"', 9),
-        ("\ufeffa: one two", 8),
-        ("a: été two", 8),
-    ],
-)
-def test_a_word_of_a_scalar_has_its_own_place(text, column):
-    place = scalar(text).place_of(4)
-    assert (place.line, place.column) == (1, column)
-
-
-@pytest.mark.parametrize(
     "text",
     ["a:\n  one\n  two", "a: >-\n  one\n  two", "a: |\n  one\n  two", "a:\r\n  one\r\n  two"],
 )

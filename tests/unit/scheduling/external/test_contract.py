@@ -29,11 +29,6 @@ def test_a_description_is_one_line():
     assert plugin_classes("max.py", declared())[0].description == "Limits the VMs."
 
 
-@pytest.mark.parametrize("text", ["", ";", " ; "])
-def test_a_class_need_not_have_parameters(text):
-    assert plugin_classes("max.py", declared(validation=text))[0].parameters == {}
-
-
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -55,16 +50,6 @@ def test_an_invalid_declaration_is_refused(fields, problem):
 def test_what_is_no_declaration_is_refused(value):
     with pytest.raises(ValueError, match="Expected"):
         plugin_classes("max.py", value)
-
-
-def test_a_filter_answers_hosts_in_any_order():
-    assert read_filter(["b", "a", "b"], HOSTS) == {"a", "b"}
-    assert read_filter([], HOSTS) == frozenset()
-
-
-def test_scores_are_rounded_and_may_be_missing():
-    assert read_scores([["a", 1.7], ["b", -2]], HOSTS) == {"a": 2, "b": -2}
-    assert read_scores([["b", 1]], HOSTS) == {"b": 1}
 
 
 def test_a_balance_may_have_nothing_to_say():

@@ -144,11 +144,6 @@ def test_a_refusal_says_that_a_filter_failed():
     assert WHY in refused.value.diagnosis.notes
 
 
-def test_without_sandboxes_every_call_fails():
-    unit = unit_class(CLASSES[0])()
-    assert "[external_units] directory" in (unit.note() or "")
-
-
 VMS = (VmLoad(id="vm-1"), VmLoad(id="pinned", can_move=False))
 CLUSTER = ClusterLoad(hosts=(HostLoad(name="a", vms=VMS), HostLoad(name="b"), HostLoad(name="c")))
 
