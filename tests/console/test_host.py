@@ -87,16 +87,6 @@ def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
 
 
 @pytest.mark.deep
-def test_what_a_host_that_is_down_would_refuse_is_said(console):
-    page = console.entered("/hosts/b2")
-    form = fit(page)
-    form.get_by_label("vCPUs").fill("1")
-    form.get_by_label("Memory").fill("1")
-    form.get_by_role("button", name="Would it fit?").click()
-    expect(page.locator("#fits")).to_contain_text("No: ComputeFilter: ")
-
-
-@pytest.mark.deep
 def test_the_last_decisions_that_chose_a_host_are_shown(api, console):
     page = console.entered("/hosts/a1")
     lately = page.locator("#lately tbody tr")

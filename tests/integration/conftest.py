@@ -78,6 +78,14 @@ def maria_cloud(maria_server) -> Iterator[NovaCloud]:
     cloud.close()
 
 
+@pytest.fixture(params=["maria_server", "postgres_server"])
+def nova_cloud(request) -> Iterator[NovaCloud]:
+    """Likewise, on each kind of server."""
+    cloud = NovaCloud(request.getfixturevalue(request.param))
+    yield cloud
+    cloud.close()
+
+
 @pytest.fixture
 def rabbit_vhost_url(rabbit_server) -> str:
     """A new virtual host of the session's RabbitMQ."""

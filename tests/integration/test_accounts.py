@@ -1,6 +1,5 @@
 """The accounts of ``docs/security.md`` have the permissions that they need, and no more."""
 
-import queue
 import re
 import shlex
 import uuid
@@ -12,8 +11,8 @@ import pytest
 from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
+from tests.support.agents import conductor
 from tests.support.amqp import Operator
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
@@ -47,10 +46,6 @@ def account(rabbit_server, rabbit_vhost_url):
 @pytest.mark.deep
 def test_the_documented_permissions_of_a_worker_suffice(account, rabbit_vhost_url, configure):
     config = configure("w", DEFAULT={"transport_url": account("scheduler")})
-    answers: queue.Queue = queue.Queue()
-    endpoint = Endpoint(
-        None, "1.0", {"destinations_selected": lambda _context, **answer: answers.put(answer)}
-    )
     with (
         WorkerProcess(config).ready() as worker,
         SchedulerClient.connect(account("tool"), timeout_s=SOON_S) as client,
@@ -62,11 +57,9 @@ def test_the_documented_permissions_of_a_worker_suffice(account, rabbit_vhost_ur
         assert chosen.service_host == "h"
         eventually(lambda: client.list_hosts()["hosts"][0]["aggregates"] == ["a"])
         eventually(lambda: [each["name"] for each in client.list_workers()["workers"]] == ["w"])
-        caller = conductors.server("conductor", "c", [endpoint])
-        caller.start()
-        client.request_destinations(SPEC, ["i2"], reply_to={"topic": "conductor"})
-        assert answers.get(timeout=SOON_S)["selections"]
-        caller.stop(SOON_S)
+        with conductor(conductors) as answers:
+            client.request_destinations(SPEC, ["i2"], reply_to={"topic": "conductor"})
+            assert answers.get(timeout=SOON_S)["selections"]
         operator = Operator(rabbit_vhost_url)
         operator.put("scheduler", b"garbage")
         eventually(lambda: operator.exists("scheduler_dead_letters"))

@@ -100,10 +100,7 @@ def test_a_message_redelivered_to_the_same_server_is_handled_once(stage, gate, p
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"{", "cannot be decoded"),
         (b"\xff\x00", "cannot be decoded"),
-        ("[]", "cannot be decoded"),
-        ('{"oslo.version": "2.0", "oslo.message": "["}', "cannot be decoded"),
         ('{"oslo.version": "1.0", "oslo.message": "{}"}', "version 1.0"),
         (message("nothing")[0], "NoSuchMethod"),
         (message("echo", args={"wrong": 1})[0], "RequestError"),
@@ -113,8 +110,7 @@ def test_a_message_redelivered_to_the_same_server_is_handled_once(stage, gate, p
         (message("break")[0], "InternalError"),
     ],
     ids=[
-        "half", "binary", "list", "half inside", "envelope", "method", "arguments", "version",
-        "oversized", "refused", "defect",
+        "binary", "envelope", "method", "arguments", "version", "oversized", "refused", "defect",
     ],
 )  # fmt: skip
 def test_a_message_that_can_never_be_handled_is_dead_lettered_and_blocks_nothing(stage, body, why):
@@ -173,7 +169,7 @@ def test_a_message_that_cannot_be_dead_lettered_is_dropped_and_logged(stage, wit
         assert "needs the configure permission" in caplog.text
         stage.operator.put(stage.topic, b"{")
         witness.wait_for("discarded")
-        assert "A message is dropped" in caplog.text
+        eventually(lambda: "A message is dropped" in caplog.text)  # logged after it was counted
         assert stage.client().call("echo", {}, value="going on") == "going on"
 
 
@@ -282,25 +278,8 @@ def test_the_bytes_in_flight_are_bounded(stage, gate):
 # Stopping
 
 
-def test_a_stop_gives_back_what_was_not_begun(stage, gate):
-    server = stage.serve({"wait": gate}, slots=1)
-    client = stage.client()
-    client.cast("wait", {})
-    gate.wait_for(1)
-    stage.client(server="one").cast("wait", {})
-    stopped = in_thread(lambda: server.stop(SOON_S))
-    eventually(lambda: stage.operator.depth(f"{stage.topic}.one") == 1)
-    gate.opened.set()
-    assert stopped.get(timeout=SOON_S) is True
-    assert gate.is_untouched
-    assert stage.operator.depth(stage.topic) == 0
-    back = stage.operator.take(f"{stage.topic}.one")
-    assert not back.delivery_info["redelivered"]
-    assert back.headers["x-scheduler-worker-deliveries"] == 0
-
-
 @pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
-def test_a_call_that_is_given_back_keeps_its_count_and_expiration(stage, gate, options):
+def test_a_stop_gives_back_what_was_not_begun_with_its_count_and_expiration(stage, gate, options):
     server = stage.serve({"wait": gate}, slots=1, **options)
     stage.client(options=options).cast("wait", {})
     gate.wait_for(1)
@@ -313,6 +292,8 @@ def test_a_call_that_is_given_back_keeps_its_count_and_expiration(stage, gate, o
     back = stage.operator.take(own)
     gate.opened.set()
     assert stopped.get(timeout=SOON_S) is True
+    assert gate.is_untouched
+    assert not back.delivery_info["redelivered"]
     assert back.headers["x-scheduler-worker-deliveries"] == 3
     assert 0 < int(back.expiration) <= 50_000
     assert back.headers["x-scheduler-worker-expires"] <= expires["x-scheduler-worker-expires"]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker import api_process, app, conf
+from scheduler_worker import api_process, app
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.errors import BackendError, ConfigError
 from scheduler_worker.model.host_records import HostReport
@@ -16,7 +16,8 @@ from scheduler_worker.service.policies.trust import AttestationService
 from tests.support.certificates import Authority
 from tests.support.json_server import Answer, Asked, serving
 from tests.support.services import host, request
-from tests.support.workers import write_config
+from tests.support.web import users_file
+from tests.support.workers import load_config
 
 NOW = "2026-01-02T03:05:00+00:00"
 
@@ -120,43 +121,38 @@ def test_an_unreadable_ca_file_stops_the_worker(ask):
         ask("a", ca_file="/nowhere")
 
 
+def trusting(server: FakeAttestation, authority: Authority) -> dict[str, dict[str, Any]]:
+    """The options of a process that asks the service."""
+    return {
+        "filter_scheduler": {"enabled_filters": "TrustedFilter"},
+        "trusted_computing": {
+            "attestation_server": "127.0.0.1",
+            "attestation_port": server.port,
+            "attestation_server_ca_file": authority.path,
+        },
+    }
+
+
 def test_a_worker_asks_the_service_of_its_configuration(server, authority, tmp_path):
     server.reply = answer(a=("trusted", NOW))
-    path = tmp_path / "worker.conf"
-    path.write_text(
-        "[filter_scheduler]\nenabled_filters = TrustedFilter\n"
-        "[trusted_computing]\nattestation_server = 127.0.0.1\n"
-        f"attestation_port = {server.port}\n"
-        f"attestation_server_ca_file = {authority.path}\n"
-        "[monitoring]\nport = 0\n"
-    )
-    worker = app.build(conf.load(["--config-file", str(path)]))
+    worker = app.build(load_config(tmp_path / "worker.conf", **trusting(server, authority)))
     worker.inventory.update_hosts([msgspec.convert(host("a"), HostReport)])
     with worker.running():
         [unit] = worker.pipelines.nova.filters
         assert isinstance(unit, TrustedFilter)
-        assert unit.name == "TrustedFilter"
         assert unit._trust.levels().of == {"a": "trusted"}
     assert [question["hosts"] for _, question, _ in server.asked] == [["a"]]
 
 
 def test_an_api_process_asks_it_for_its_explanations(server, authority, tmp_path, redis_url):
     server.reply = answer(a=("trusted", NOW))
-    users_file = tmp_path / "users.yaml"
-    users_file.write_text("")
-    path = write_config(
+    settings = load_config(
         tmp_path / "api.conf",
-        filter_scheduler={"enabled_filters": "TrustedFilter"},
-        trusted_computing={
-            "attestation_server": "127.0.0.1",
-            "attestation_port": server.port,
-            "attestation_server_ca_file": authority.path,
-        },
+        **trusting(server, authority),
         state={"url": redis_url},
         policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
-        api={"port": 0, "users_file": users_file},
+        api={"port": 0, "users_file": users_file(tmp_path)},
     )
-    settings = conf.load(["--config-file", str(path)])
     worker = app.build(settings)
     worker.inventory.update_hosts([msgspec.convert(host(each), HostReport) for each in "ab"])
     worker.stop()

@@ -1,13 +1,12 @@
 """Requests by cast: the answer, or the refusal, is cast to the topic that the request names."""
 
-import queue
 import uuid
 
 import pytest
 
 from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.rpc.contract import Endpoint
+from tests.support.agents import conductor
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import load_config
@@ -28,16 +27,8 @@ def worker(request, tmp_path):
 @pytest.fixture
 def answers(worker):
     """The answers that arrive at the caller's topic."""
-    received: queue.Queue = queue.Queue()
-
-    def answered(context, **arguments):
-        received.put(arguments)
-
-    endpoint = Endpoint(None, "1.0", {"destinations_selected": answered})
-    server = worker.bus.server("conductor", "c1", [endpoint])
-    server.start()
-    yield received
-    server.stop(5)
+    with conductor(worker.bus) as received:
+        yield received
 
 
 def test_answers_and_refusals_are_cast(worker, answers):
@@ -62,15 +53,9 @@ def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configu
         config = configure(name, pending={"wait_timeout": int(SOON_S)})
         return app.build(conf.load(["--config-file", str(config)]))
 
-    received: queue.Queue = queue.Queue()
-    endpoint = Endpoint(
-        None, "1.0", {"destinations_selected": lambda _context, **answer: received.put(answer)}
-    )
     stopping = build("one")
     stopping.start()
-    with build("two").running() as other:
-        caller = other.bus.server("conductor", "c1", [endpoint])
-        caller.start()
+    with build("two").running() as other, conductor(other.bus) as received:
         client = SchedulerClient(other.bus)
         client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])
         client.select_destinations(SPEC, ["first"])

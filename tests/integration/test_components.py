@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import api_process, app, conf
+from scheduler_worker import api_process, app
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.components import Component
 from tests.support.patience import eventually
 from tests.support.servers import free_port
-from tests.support.workers import write_config
+from tests.support.workers import load_config
 
 Process = app.Worker | ApiProcess
 Build = Callable[[], Process]
@@ -66,8 +66,7 @@ def api(path: Path) -> ApiProcess:
 
 def loaded(path: Path, **groups):
     url = f"local://{uuid.uuid4().hex}/"
-    config = write_config(path / "c.conf", DEFAULT={"transport_url": url}, **groups)
-    return conf.load(["--config-file", str(config)])
+    return load_config(path / "c.conf", DEFAULT={"transport_url": url}, **groups)
 
 
 @pytest.fixture(params=[worker, feeding, api], ids=operator.attrgetter("__name__"))

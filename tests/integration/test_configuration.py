@@ -21,22 +21,14 @@ DRY_RUN = {
 @pytest.mark.parametrize(
     ("groups", "arguments", "complaint"),
     [
-        ({"filter_scheduler": {"enabled_filters": "RamFilter,CoreFiter"}}, ["--embedded"],
-         "CoreFiter (did you mean CoreFilter?)"),
-        ({"filter_scheduler": {"weight_classes": "os.path"}}, ["--embedded"], "weight_classes"),
-        ({"cluster_lock": {"hold_timeout": 0.2, "max_batch": 64}}, [],
-         "[cluster_lock] hold_timeout: 0.2 s is too short for max_batch = 64"),
         ({"pending": {"ttl": 5}}, [], "[pending] ttl: 5 s must be longer"),
         ({"scheduler": {"max_attempts": 0}}, [], "max_attempts"),
-        ({"state": {"url": "mysql://x"}}, ["--embedded"], "no engine serves 'mysql'"),
         ({"monitoring": {"port": 65535}}, ["--embedded", "--instance", "1"],
          "[monitoring] port: 65536"),
         ({"DEFAULT": {"transport_url": "carrier-pigeon://u:hush@x"}}, [],
          "[DEFAULT] transport_url: no driver serves 'carrier-pigeon'; write it like rabbit://"),
         ({"DEFAULT": {"transport_url": "kafka://u:hush@x"}}, [],
          "[DEFAULT] transport_url: no driver serves 'kafka'; write it like rabbit://"),
-        ({"DEFAULT": {"transport_url": "rabbit//u:hush@h"}}, [],
-         "[DEFAULT] transport_url: No scheme specified"),
         ({"DEFAULT": {"transport_url": "rabbit://u:hush/@h"}}, [],
          "[DEFAULT] transport_url: invalid literal for int() with base 10: ***"),
         ({"DEFAULT": {"transport_url": "rabbit://u:hush@h:99999"}}, [],
@@ -61,7 +53,6 @@ DRY_RUN = {
          "[trusted_computing] attestation_server_ca_file: /no/such: No such file or directory"),
         ({}, ["--embedded", "--workers", "2"], "cannot share [state] url = memory://"),
         ({}, [], "[DEFAULT] transport_url is not set, so that no client could reach this worker"),
-        ({}, ["--lifeline", "0"], "transport_url is not set"),
         ({"DEFAULT": {"transport_url": "local:/"}}, ["--embedded"], "leave out one of them"),
         ({}, ["--no-such-option"], "no-such-option"),
         (DRY_RUN | {"nova_claims": {"enabled": True}}, [], "exclude each other"),
@@ -120,7 +111,6 @@ def test_check_config_reports_all_problems_at_once(tmp_path):
         ({"scheduler": {"workers": 4}}, 0),
         ({"pendding": {"ttl": 3}}, 1),
         ({"tuning": {"policy_files": "/no/such.yaml"}}, 1),
-        ({"pending": {"ttl": 0}}, 2),
     ],
 )
 def test_the_exit_status_of_check_config_says_whether_a_worker_would_start(
@@ -161,17 +151,6 @@ def test_a_worker_logs_its_files_and_warns_of_unknown_options(tmp_path):
         assert worker.log.count("[pending] tll ") == 1
 
 
-def test_a_redis_that_cannot_be_reached_ends_the_start(tmp_path):
-    config = write_config(
-        tmp_path / "w.conf", state={"url": f"redis://u:secret@127.0.0.1:{free_port()}"}
-    )
-    done = run_worker(config, "--embedded")
-    assert done.returncode == 1
-    output = done.stdout + done.stderr
-    assert "The worker cannot start: The shared state at 127.0.0.1" in output
-    assert "secret" not in output
-
-
 def test_a_monitoring_port_in_use_ends_the_start(tmp_path):
     with socket.create_server((LOOPBACK, 0)) as taken:
         config = write_config(tmp_path / "w.conf", monitoring={"port": taken.getsockname()[1]})
@@ -188,10 +167,7 @@ def test_each_of_several_workers_has_its_own_monitoring_port(tmp_path):
         socket.create_connection((LOOPBACK, port + 2)).close()
 
 
-def test_help_and_version():
-    command = [sys.executable, "-m", "scheduler_worker"]
-    output = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "--config-file" in output
-    assert "--workers" in output
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+def test_the_version_is_printed():
+    command = [sys.executable, "-m", "scheduler_worker", "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (version.stdout + version.stderr).strip()[0].isdigit()

@@ -40,16 +40,8 @@ SEARCH = """async questions => {
 
 
 def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("mkdocs")
-    command: list[str | Path] = [
-        program,
-        "build",
-        "--strict",
-        "--config-file",
-        config,
-        "--site-dir",
-        into,
-    ]
+    command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict"]
+    command += ["--config-file", str(config), "--site-dir", str(into)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
 

@@ -25,13 +25,6 @@ from tests.support.workers import WorkerProcess, write_config
 Finding = dict[str, str]
 
 
-@pytest.fixture(params=["maria_server", "postgres_server"])
-def nova(request):
-    cloud = NovaCloud(request.getfixturevalue(request.param))
-    yield cloud
-    cloud.close()
-
-
 class Doctor:
     """Writes configurations and examines them."""
 
@@ -80,9 +73,9 @@ def read_only(nova: NovaCloud) -> str:
 
 
 @pytest.mark.deep
-def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, own_placement):
-    with_providers(nova, own_placement, "a", "b")
-    status, found = examined(examined.written(read_only(nova)))
+def test_a_cloud_that_is_well_has_nothing_failed(nova_cloud, examined, own_placement):
+    with_providers(nova_cloud, own_placement, "a", "b")
+    status, found = examined(examined.written(read_only(nova_cloud)))
     assert status == 0
     assert [each for each in found if each[0] == "failed"] == []
     messages = [message for status, _, message in found if status == "ok"]
@@ -99,9 +92,9 @@ def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, own_placement):
         assert expected in messages, found
 
 
-def test_an_account_that_may_write_is_worth_a_warning(nova, examined, own_placement):
-    with_providers(nova, own_placement, "a")
-    status, found = examined(examined.written(nova.api_url))
+def test_an_account_that_may_write_is_worth_a_warning(nova_cloud, examined, own_placement):
+    with_providers(nova_cloud, own_placement, "a")
+    status, found = examined(examined.written(nova_cloud.api_url))
     warned = [check for status, check, message in found
               if status == "warning" and "the worker only reads" in message]  # fmt: skip
     assert status == 0

@@ -36,19 +36,17 @@ def shell(checkout):
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     with contextlib.closing(Shell(checkout, environment)) as found:
         yield found
+        found.run("kill $(jobs -p)")
+    stop = [sys.executable, "tools/dev-services", "stop"]
+    subprocess.run(stop, cwd=checkout, check=False)
 
 
-def test_the_first_placement_and_a_policy_that_packs(checkout, shell, redis_server, rabbit_server):
+def test_the_first_placement_and_a_policy_that_packs(shell, redis_server, rabbit_server):
     assert len(SECTIONS) > 3
-    try:
-        for title in SECTIONS[:-1]:
-            shell.follow(section(FIRST, title).replace("$ make venv\n", ""))
-        shell.follow(section(POLICIES, "Pack or spread"))
-        shell.follow(section(FIRST, SECTIONS[-1]))
-    finally:
-        shell.run("kill $(jobs -p)")
-        stop = [sys.executable, "tools/dev-services", "stop"]
-        subprocess.run(stop, cwd=checkout, check=False)
+    for title in SECTIONS[:-1]:
+        shell.follow(section(FIRST, title).replace("$ make venv\n", ""))
+    shell.follow(section(POLICIES, "Pack or spread"))
+    shell.follow(section(FIRST, SECTIONS[-1]))
 
 
 def test_a_tuning_policy_from_scratch(shell):
@@ -56,10 +54,5 @@ def test_a_tuning_policy_from_scratch(shell):
     shell.follow(section(TUNING, "A policy from scratch"))
 
 
-def test_the_placement_of_the_readme(checkout, shell, redis_server, rabbit_server):
-    try:
-        shell.follow(section(README, "First placement").replace("$ make venv\n", ""))
-    finally:
-        shell.run("kill $(jobs -p)")
-        stop = [sys.executable, "tools/dev-services", "stop"]
-        subprocess.run(stop, cwd=checkout, check=False)
+def test_the_placement_of_the_readme(shell, redis_server, rabbit_server):
+    shell.follow(section(README, "First placement").replace("$ make venv\n", ""))

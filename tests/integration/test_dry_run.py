@@ -38,9 +38,9 @@ class PlayedScheduler:
         self.asked += instance_uuids
         return [[{"service_host": self.host}] for _ in instance_uuids]
 
-    def ask(self, *, instance: str | None = None, **spec: Any) -> str:
+    def ask(self, **spec: Any) -> str:
         """As a conductor does; returns the instance."""
-        instance = instance or str(uuid.uuid4())
+        instance = str(uuid.uuid4())
         arguments: dict[str, Any] = {"spec_obj": SPEC | spec, "instance_uuids": [instance]}
         answer = self._client.call("select_destinations", {"request_id": "req-1"}, **arguments)
         assert answer == [[{"service_host": self.host}]]

@@ -140,7 +140,6 @@ class Worker:
     def __init__(self, stage: Stage, account: Account) -> None:
         self._stage = stage
         self._account = account
-        self.witness = Witness()
         self._start()
 
     def _start(self) -> None:

@@ -1,6 +1,5 @@
 """Log-ins to the REST API by tokens of a Keystone, which keystonemiddleware asks over HTTP."""
 
-import sys
 from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -124,11 +123,10 @@ def test_a_keystone_that_cannot_be_asked_is_an_outage_and_no_refusal(
         assert ask(api)[0] == 401
 
 
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_keystone_that_breaks_is_an_outage_until_it_is_back(serving, keystone, status):
+def test_a_keystone_that_breaks_is_an_outage_until_it_is_back(serving, keystone):
     token = keystone.token("admin")
     with serving(auth="keystone") as api:
-        for broken, answered in ((None, 200), (status, 503), (None, 200)):
+        for broken, answered in ((None, 200), (500, 503), (None, 200)):
             keystone.status = broken
             assert ask(api, token=token)[0] == answered
 
@@ -187,12 +185,4 @@ def test_no_global_configuration_is_read(serving, keystone):
 )
 def test_options_that_do_not_work_are_named(serving, api, authtoken, problem):
     with pytest.raises(ConfigError, match=problem), serving(authtoken=authtoken, **api):
-        pass
-
-
-def test_a_missing_library_is_named_with_the_remedy(serving, monkeypatch):
-    monkeypatch.delitem(sys.modules, "scheduler_worker.api.keystone", raising=False)
-    monkeypatch.setitem(sys.modules, "keystonemiddleware", None)
-    wanted = r"needs a package .*keystonemiddleware.*pip install 'scheduler_worker\[keystone\]'"
-    with pytest.raises(ConfigError, match=wanted), serving(auth="keystone"):
         pass

@@ -76,6 +76,10 @@ def test_livez_reports_a_process_that_hangs(health, port):
     assert get(port, "/livez")[:2] == (503, "no heartbeat\n")
 
 
+def test_readyz_of_a_worker_that_is_ready(port):
+    assert get(port, "/readyz?verbose")[:2] == (200, "ready\n")
+
+
 def test_readyz_lists_what_is_missing(health, port):
     health.lacks = ["the bus is away", "the state is away"]
     assert get(port, "/readyz")[:2] == (503, "the bus is away\nthe state is away\n")
@@ -83,10 +87,6 @@ def test_readyz_lists_what_is_missing(health, port):
     assert status == 503
     assert json.loads(body) == {"ready": False, "missing": health.lacks}
     assert headers["Content-Type"] == "application/json"
-
-
-def test_readyz_of_a_worker_that_is_ready(port):
-    assert get(port, "/readyz?verbose")[:2] == (200, "ready\n")
 
 
 def test_metrics_have_the_format_of_prometheus(port):

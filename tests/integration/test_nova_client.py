@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import PROCESS_S
+from tests.support.patience import PROCESS_S, eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -122,32 +122,22 @@ def test_fanout_casts_take_effect(serve):
     nova, client, _ = serve
     compute = nova()
     aggregate = {"id": 1, "uuid": str(uuid.uuid4()), "called": "zone"}
-    compute.ok("update_aggregate", **aggregate, hosts=["h2"],
-               metadata={"availability_zone": "az9"})  # fmt: skip
-    [[chosen, *_]] = until(
-        lambda: compute.do("select", uuids=ids(), spec={"availability_zone": "az9"}).get("ok")
-    )
+    zone = {"availability_zone": "az9"}
+    compute.ok("update_aggregate", **aggregate, hosts=["h2"], metadata=zone)
+    eventually(lambda: "ok" in compute.do("select", uuids=ids(), spec=zone))
+    [[chosen, *_]] = compute.ok("select", uuids=ids(), spec=zone)
     assert (chosen["host"], chosen["zone"]) == ("h2", "az9")
     compute.ok("delete_aggregate", **aggregate)
-    until(lambda: "raised" in compute.do("select", uuids=ids(), spec={"availability_zone": "az9"}))
+    eventually(lambda: "raised" in compute.do("select", uuids=ids(), spec=zone))
 
     first, second, third = ids(3)
     compute.ok("update_instances", host="h1", uuids=[first, second])
-    until(lambda: instances(client, "h1") == sorted([first, second]))
+    eventually(lambda: instances(client, "h1") == sorted([first, second]))
     compute.ok("delete_instance", host="h1", uuid=first)
-    until(lambda: instances(client, "h1") == [second])
+    eventually(lambda: instances(client, "h1") == [second])
     compute.ok("sync_instances", host="h1", uuids=[second, third])
-    until(lambda: instances(client, "h1") == sorted([second, third]))
+    eventually(lambda: instances(client, "h1") == sorted([second, third]))
 
 
 def instances(client, name: str) -> list[str]:
     return sorted(client.get_host(name)["instance_uuids"])
-
-
-def until(question, tries: int = 200):
-    """Repeat a question until a cast has taken effect."""
-    for _ in range(tries):
-        answer = question()
-        if answer:
-            return answer
-    raise AssertionError("the cast had no effect")

@@ -4,6 +4,7 @@ import http.client
 import logging
 import socket
 import threading
+from typing import Any
 
 import ovirtsdk4 as sdk
 import pytest
@@ -15,7 +16,7 @@ from scheduler_worker.errors import ConfigError
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, Rest
 from tests.support.servers import LOOPBACK, free_port
-from tests.support.web import PASSWORD
+from tests.support.web import PASSWORD, basic, listening
 
 
 @pytest.fixture
@@ -25,10 +26,8 @@ def rest():
 
 @pytest.fixture
 def server(rest):
-    found = ApiServer(ApiSettings(port=0, threads=4), rest.parts.application)
-    found.start()
-    yield found
-    found.stop(SOON_S)
+    with listening(rest.parts.application, threads=4) as found:
+        yield found
 
 
 @pytest.fixture(params=["password", "token"])
@@ -126,13 +125,10 @@ def test_a_wrong_password_is_an_error_of_authentication(server):
 
 def post(port, body, **headers):
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SOON_S)
-    headers = {"Content-Type": "application/xml", **headers}
+    headers = {"Content-Type": "application/xml", **basic("admin@internal"), **headers}
+    is_chunked = not isinstance(body, bytes)
     connection.request(
-        "POST",
-        f"{API}/schedulingpolicies",
-        body,
-        {**headers, "Authorization": "Basic YWRtaW5AaW50ZXJuYWw6Y29ycmVjdCBob3JzZQ=="},
-        encode_chunked=not isinstance(body, bytes),
+        "POST", f"{API}/schedulingpolicies", body, headers, encode_chunked=is_chunked
     )
     answer = connection.getresponse()
     text = answer.read()
@@ -195,33 +191,26 @@ def test_a_port_that_is_taken_is_named(server, rest):
 
 
 def test_two_servers_may_share_a_port(rest):
-    settings = ApiSettings(port=free_port(), threads=2, reuse_port=True)
-    first = ApiServer(settings, rest.parts.application)
-    second = ApiServer(settings, rest.parts.application)
-    for each in (first, second):
-        each.start()
-    first.stop(SOON_S)
-    assert post(second.port, NAMED % b"second")[0].status == 201
-    second.stop(SOON_S)
+    shared: dict[str, Any] = {"port": free_port(), "reuse_port": True}
+    with listening(rest.parts.application, **shared) as second:
+        with listening(rest.parts.application, **shared):
+            pass
+        assert post(second.port, NAMED % b"second")[0].status == 201
 
 
 def test_over_tls(rest, authority):
     certificate, key = authority.issue("server", f"IP:{LOOPBACK}")
-    server = ApiServer(
-        ApiSettings(port=0, threads=2, certificate_file=str(certificate), key_file=str(key)),
-        rest.parts.application,
-    )
-    server.start()
-    try:
-        with sdk.Connection(
+    files = {"certificate_file": str(certificate), "key_file": str(key)}
+    with (
+        listening(rest.parts.application, **files) as server,
+        sdk.Connection(
             url=f"{server.url}{API}",
             username="admin@internal",
             password=PASSWORD,
             ca_file=str(authority.path),
-        ) as connection:
-            assert connection.system_service().scheduling_policies_service().list()
-    finally:
-        server.stop(SOON_S)
+        ) as connection,
+    ):
+        assert connection.system_service().scheduling_policies_service().list()
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
@@ -235,17 +224,12 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path, text):
 
 def test_addresses_come_from_as_many_proxies_as_there_are(rest, caplog):
     caplog.set_level(logging.INFO, "scheduler_worker.operations.access")
-    server = ApiServer(ApiSettings(port=0, threads=2, proxies=1), rest.parts.application)
-    server.start()
-    answer, _ = post(
-        server.port,
-        NAMED % b"proxied",
-        **{
-            "X-Forwarded-For": "198.51.100.9, 192.0.2.7",
-            "X-Forwarded-Proto": "https",
-            "X-Forwarded-Host": "api.example",
-        },
-    )
-    server.stop(SOON_S)
+    forwarded = {
+        "X-Forwarded-For": "198.51.100.9, 192.0.2.7",
+        "X-Forwarded-Proto": "https",
+        "X-Forwarded-Host": "api.example",
+    }
+    with listening(rest.parts.application, proxies=1) as server:
+        answer, _ = post(server.port, NAMED % b"proxied", **forwarded)
     assert answer.getheader("Location").startswith(f"https://api.example{API}/")
     assert caplog.messages[-1].startswith("192.0.2.7 admin@internal ")

@@ -74,6 +74,8 @@ def test_the_same_class_answers_alike_in_the_sandbox_and_in_the_worker(place):
     shutil.copy(EXAMPLE, folder)
     (folder / EXAMPLE.name).chmod(0o644)
     units = loaded(sandboxes)
+    (declared,) = entry("MemoryHeadroom", units["MemoryHeadroom"]).parameters
+    assert (declared.name, declared.type, declared.default) == ("headroom_mb", "integer", 1024)
     inside = SimpleNamespace(**runpy.run_path(str(EXAMPLE)))
     hosts, spec = table(HOSTS), request()
     for headroom_mb in (0, 1024, 64000):
@@ -89,14 +91,6 @@ def test_the_same_class_answers_alike_in_the_sandbox_and_in_the_worker(place):
     assert there.lower_is_better
     assert (there.minval, there.maxval) == (0.0, 100.0)
     assert here.note() is None
-
-
-def test_parameters_are_those_of_the_class(place):
-    folder, sandboxes = place
-    shutil.copy(EXAMPLE, folder)
-    (folder / EXAMPLE.name).chmod(0o644)
-    (declared,) = entry("MemoryHeadroom", loaded(sandboxes)["MemoryHeadroom"]).parameters
-    assert (declared.name, declared.type, declared.default) == ("headroom_mb", "integer", 1024)
 
 
 def test_rows_have_what_is_declared_and_the_request_is_whole(place):

@@ -1,4 +1,4 @@
-"""Providers read from a real Placement, and what hosts take then."""
+"""Providers read from a real Placement."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,14 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler_worker.backends.placement.reading import PlacementReader
-from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.providers import Held, Inventory, ProviderRoom, ProviderTraits, Use
-from scheduler_worker.service.feed.providers import ProviderFeed
-from scheduler_worker.service.feed.settings import ProviderSettings
 from tests.support.placement_server import Cloud
-from tests.support.services import World, host
-
-SIZE = {"VCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100}
 
 
 @pytest.fixture(scope="module")
@@ -75,48 +69,3 @@ def test_a_deletion_leaves_the_generation(cloud, reader):
     assert reader.trees([provider]) == {provider: [before]}
     use = Use(generation=before.generation, taken={})
     assert reader.uses([provider]) == {provider: use}
-
-
-def test_what_is_decided_from_a_reading_placement_accepts_until_it_is_full(cloud, reader):
-    """As many as Placement has room for, whichever were claimed by others meanwhile."""
-    world = World()
-    names = {name: cloud.add(f"decided-{name}", **SIZE) for name in "abc"}
-    for name, provider in names.items():
-        world.report(host(name) | {"uuid": provider, "disk_available_least": 0})
-    feed = ProviderFeed(
-        reader,
-        world.fleet,
-        world.inventory.update_hosts,
-        world.clock,
-        settings=ProviderSettings(),
-        is_leader=lambda: True,
-    )
-    feed.run_due()
-    flavor = {"vcpus": 3, "memory_mb": 1024, "root_gb": 9, "swap": 1}
-    cloud.claim(names["a"], VCPU=5)  # by somebody else, later than the reading
-    refused, placed = 0, 0
-    for number in range(10):
-        world.clock.advance(1)
-        instance = f"00000000-0000-4000-8000-{number:012}"
-        try:
-            [name] = world.place(instance, flavor=flavor)
-        except NoValidHost:
-            break
-        taken = {"VCPU": 3, "MEMORY_MB": 1024, "DISK_GB": 10}
-        if cloud.put_allocation(instance, {names[name]: {"resources": taken}}).status == 204:
-            placed += 1
-            continue
-        refused += 1
-        world.inventory.release([instance])
-        feed.read_again([names[name]])
-        feed.run_due()
-    assert (placed, refused) == (5, 1)
-    world.clock.advance(1)
-    feed.read_again(names.values())
-    feed.run_due()
-    table = world.fleet.cluster("default").table
-    used = {uuid: 8 - cloud.used(uuid)["VCPU"] for uuid in names.values()}
-    assert used == {
-        record.uuid: unused
-        for record, unused in zip(table.records, table.unused_vcpu.tolist(), strict=True)
-    }

@@ -79,15 +79,6 @@ def test_a_server_without_permission_for_the_ping_queue_serves_without_it(stage,
     assert "does not permit a queue for answers to pings" in caplog.text
 
 
-def test_the_ping_queue_goes_with_the_connection(stage, gate):
-    server = serve(stage, {"wait": gate}, slots=1)
-    own_queue = f"{stage.topic}.one.pings-"
-    listed = stage.rabbit.control("list_queues", "--silent", "name")
-    assert own_queue in listed
-    server.stop(SOON_S)
-    assert own_queue not in stage.rabbit.control("list_queues", "--silent", "name")
-
-
 def test_oslo_messagings_own_server_answers_pings_too(stage, gate, delays):
     """For nova-scheduler on the same queue."""
     serve(stage, {"wait": gate}, slots=1)

@@ -9,7 +9,6 @@ from conformance import cli, kinds_ovirt_rest, reading, registry
 CASES = Path(__file__).resolve().parents[1] / "cases" / "ovirt_rest" / "rest_contract.json"
 POLICIES = "/ovirt-engine/api/schedulingpolicies"
 RATIO = "<property><name>VCpuToPhysicalCpuRatio</name><value>1.5</value></property>"
-CPU_WEIGHT = "7db4ab05-81ab-42e8-868a-aee2df483edb"
 
 
 @pytest.fixture(autouse=True)
@@ -40,27 +39,19 @@ def case(name, status, method="GET", path=POLICIES, **fields):
 
 
 def test_a_session_makes_policies_and_goes_on_with_them(tmp_path, capsys):
-    properties = f"<scheduling_policy><properties>{RATIO}</properties></scheduling_policy>"
-    none = "<scheduling_policy><properties/></scheduling_policy>"
     attached = '<cluster><scheduling_policy id="{p1}"/></cluster>'
+    properties = f"<scheduling_policy><properties>{RATIO}</properties></scheduling_policy>"
     named = "<scheduling_policy><name>walk</name></scheduling_policy>"
-    weight = f"{POLICIES}/{{p1}}/weights/{CPU_WEIGHT}"
-    refused = {"reason": "Operation Failed"}
     status, lines = ran(
         tmp_path,
         capsys,
         case("add", 201, "POST", body=named, location=True, root="scheduling_policy"),
         case("again", 400, "POST", body=named, fault={"detail_contains": "Name is in use"}),
-        case("keep", 400, "DELETE", weight, fault=refused),
         case("set", 200, "PUT", f"{POLICIES}/{{p1}}", body=properties),
         case("attach", 200, "PUT", "/ovirt-engine/api/clusters/{cluster}", body=attached),
         case("in use", 400, "DELETE", f"{POLICIES}/{{p1}}", fault={"detail_contains": "Default"}),
-        case("unset", 200, "PUT", f"{POLICIES}/{{p1}}", body=none),
-        case("not a member", 404, "GET", f"{POLICIES}/{{p1}}/filters/{{new-uuid}}"),
-        case("free", 200, "DELETE", weight, root="action"),
-        case("remove", 200, "DELETE", f"{POLICIES}/{{p1}}", root="action"),
     )
-    assert (status, lines) == (0, ["10 passed, 0 failed"])
+    assert (status, lines) == (0, ["5 passed, 0 failed"])
 
 
 @pytest.mark.parametrize(

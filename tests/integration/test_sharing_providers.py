@@ -151,10 +151,9 @@ def scene(cloud) -> Iterator[Scene]:
     found.close()
 
 
-def flavor(disk: int = 20, **extra_specs: str) -> dict[str, Any]:
-    """One vCPU, 512 MB, and so much disk; ``__`` stands for a colon."""
-    specs = {name.replace("__", ":"): value for name, value in extra_specs.items()}
-    return {"vcpus": 1, "memory_mb": 512, "root_gb": disk, "extra_specs": specs}
+def flavor(disk: int = 20) -> dict[str, Any]:
+    """One vCPU, 512 MB, and so much disk."""
+    return {"vcpus": 1, "memory_mb": 512, "root_gb": disk}
 
 
 def new() -> str:
@@ -166,35 +165,6 @@ def two_hosts_with_a_pool(scene: Scene, total: int = 100) -> str:
     for name in ("a", "b"):
         scene.cloud.put(scene.add_host(name, VCPU=64, MEMORY_MB=65536), "aggregates", [aggregate])
     return scene.add_pool("pool", aggregate, DISK_GB=total)
-
-
-def test_instances_are_placed_until_what_is_shared_is_full(scene):
-    pool = two_hosts_with_a_pool(scene)
-    world = scene.start()
-    instances = [new() for _ in range(5)]
-    for each in instances:
-        [name] = world.place(each, flavor=flavor())
-        own = {"VCPU": 1, "MEMORY_MB": 512}
-        assert scene.held(each) == {scene.hosts[name]: own, pool: {"DISK_GB": 20}}
-    with pytest.raises(NoValidHost):
-        world.place(new(), flavor=flavor())
-    assert scene.cloud.used(pool) == {"DISK_GB": 100}
-    explained = world.scheduler.explain(request("new", flavor=flavor(1)))
-    for verdict in explained.clusters["default"].verdicts:
-        assert verdict.rejected_by == "PlacementCandidates"
-        assert "100 are used of 100" in verdict.reason
-    world.place(new(), flavor=flavor(0))  # it needs nothing that is shared
-
-
-def test_instances_of_one_request_share_what_is_left(scene):
-    pool = two_hosts_with_a_pool(scene, 50)
-    world = scene.start()
-    with pytest.raises(NoValidHost):
-        world.place(new(), new(), new(), flavor=flavor())
-    assert scene.cloud.used(pool) == {"DISK_GB": 0}
-    assert world.reserved() == {}
-    world.place(new(), new(), flavor=flavor())
-    assert scene.cloud.used(pool) == {"DISK_GB": 40}
 
 
 def test_two_workers_fill_what_is_shared_and_no_more(scene):

@@ -5,16 +5,14 @@ import http.client
 import itertools
 import socket
 import ssl
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api_process import ApiServer
 from tests.support.servers import LOOPBACK
+from tests.support.web import listening
 
-SLOW, ORDINARY, THREADS = 10, 100, 2
+SLOW, ORDINARY = 10, 100
 HEADERS = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"
 
 
@@ -22,16 +20,6 @@ def echo(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     body = environ["wsgi.input"].read()
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
-
-
-@contextlib.contextmanager
-def serving(**settings: Any) -> Iterator[ApiServer]:
-    server = ApiServer(ApiSettings(port=0, threads=THREADS, **settings), echo)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop(1.0)
 
 
 def connected(port: int) -> socket.socket:
@@ -63,7 +51,7 @@ def answer_to_a_trickle(client: socket.socket) -> bytes:
     ids=["headers", "body", "huge body"],
 )
 def test_slow_clients_cost_ordinary_requests_nothing(begun):
-    with serving(read_timeout_s=600.0) as server, contextlib.ExitStack() as clients:
+    with listening(echo, read_timeout_s=600.0) as server, contextlib.ExitStack() as clients:
         for _ in range(SLOW):
             clients.enter_context(connected(server.port)).sendall(begun)
         assert [ask(server.port) for _ in range(ORDINARY)] == [b"x" * 100] * ORDINARY
@@ -71,13 +59,13 @@ def test_slow_clients_cost_ordinary_requests_nothing(begun):
 
 @pytest.mark.parametrize("begun", [HEADERS[:20], HEADERS], ids=["headers", "body"])
 def test_a_request_has_a_time_in_all(begun):
-    with serving(read_timeout_s=1.0) as server, connected(server.port) as client:
+    with listening(echo, read_timeout_s=1.0) as server, connected(server.port) as client:
         client.sendall(begun)
         assert answer_to_a_trickle(client).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_length_that_is_none_is_refused_at_once():
-    with serving(read_timeout_s=600.0) as server, connected(server.port) as client:
+    with listening(echo, read_timeout_s=600.0) as server, connected(server.port) as client:
         client.sendall(HEADERS.replace(b"100", b"-1"))
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
 
@@ -86,7 +74,10 @@ def test_slow_handshakes_cost_ordinary_requests_nothing(authority):
     certificate, key = authority.issue("api")
     settings = {"certificate_file": str(certificate), "key_file": str(key)}
     trust = ssl.create_default_context(cafile=str(authority.path))
-    with serving(read_timeout_s=600.0, **settings) as server, contextlib.ExitStack() as clients:
+    with (
+        listening(echo, read_timeout_s=600.0, **settings) as server,
+        contextlib.ExitStack() as clients,
+    ):
         for _ in range(SLOW):
             clients.enter_context(connected(server.port)).sendall(b"\x16")
         connection = http.client.HTTPSConnection("localhost", server.port, context=trust)

@@ -2,7 +2,6 @@
 
 import io
 import stat
-import threading
 
 import pytest
 
@@ -11,6 +10,7 @@ from scheduler_worker.cli import manage
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.reread import RereadFile
+from tests.support.threads import Threads
 from tests.support.workers import write_config
 
 
@@ -75,11 +75,8 @@ def test_many_editors_lose_nothing(path):
         with edited(path) as users:
             users[f"user-{number}"] = User("x")
 
-    threads = [threading.Thread(target=add, args=[number], daemon=True) for number in range(20)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with Threads(20) as threads:
+        list(threads.map(add, range(20)))
     assert len(read_users(path.read_text(), "")) == 20
 
 
@@ -91,7 +88,7 @@ def test_a_changed_file_is_read_again_and_a_broken_one_ignored(run, path, caplog
     assert found.current().keys() == {"anna", "bert"}
     path.write_text("anna: [")
     assert found.current().keys() == {"anna", "bert"}
-    assert found.current()
+    found.current()
     [problem] = caplog.messages
     assert problem.endswith("what was read before stays in force")
     path.unlink()

@@ -39,14 +39,20 @@ class Tenant:
         group: str | None = None,
     ) -> Server:
         """The server of a request that cannot be met: without a host, without an allocation."""
-        [asked] = self.ask(flavor, count=1, zone=zone, host=None, group=group)
+        [asked] = self.ask(flavor, zone=zone, group=group)
         server = self.nova.settled(asked, "ERROR")
         assert server.host is None
         assert self.books().places(server.id) == {}
         return server
 
     def ask(
-        self, flavor: str, *, count: int, zone: str | None, host: str | None, group: str | None
+        self,
+        flavor: str,
+        *,
+        count: int = 1,
+        zone: str | None = None,
+        host: str | None = None,
+        group: str | None = None,
     ) -> list[str]:
         """The ids of servers that are still to be built."""
         ids = self.nova.boot(

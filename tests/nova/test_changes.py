@@ -28,19 +28,15 @@ def flavor_of(tenant: Tenant) -> Iterator[Callable[..., str]]:
         tenant.nova.delete_flavor(each)
 
 
-def asked(tenant: Tenant, flavor: str, count: int = 1) -> list[str]:
-    return tenant.ask(flavor, count=count, zone=None, host=None, group=None)
-
-
 def built(tenant: Tenant, flavor: str = "small") -> str:
-    [server] = asked(tenant, flavor)
+    [server] = tenant.ask(flavor)
     host = tenant.nova.settled(server, "ACTIVE").host
     assert host is not None
     return host
 
 
 def refused(tenant: Tenant, flavor: str) -> None:
-    [server] = asked(tenant, flavor)
+    [server] = tenant.ask(flavor)
     assert "No valid host" in tenant.nova.settled(server, "ERROR").fault
 
 
@@ -51,7 +47,7 @@ def test_hosts_that_are_forced_down_get_nothing_from_then_on(tenant):
     try:
         for host in ("cmp2", "cmp3"):
             tenant.nova.force_down(host, True)
-        servers = [each for _ in range(6) for each in asked(tenant, "small")]
+        servers = [each for _ in range(6) for each in tenant.ask("small")]
         hosts = [tenant.nova.settled(each, "ACTIVE").host for each in servers]
         assert hosts == ["cmp1"] * 6
     finally:
@@ -122,7 +118,7 @@ def test_thirty_conflicts_lose_no_boot(tenant):
     before = len(list(conflicts.glob("*"))) if conflicts.exists() else 0
     tenant.cloud.set_faults({"placement": 3})
     with Threads(10) as threads:
-        answers = list(threads.map(asked, [tenant] * 10, ["small"] * 10))
+        answers = list(threads.map(tenant.ask, ["small"] * 10))
     servers = [each for some in answers for each in some]
     hosts = [tenant.nova.settled(each, "ACTIVE").host for each in servers]
     assert len(hosts) == 10

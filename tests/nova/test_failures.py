@@ -27,7 +27,7 @@ def test_a_build_that_is_aborted_is_not_tried_elsewhere(tenant):
 
 def test_a_server_deleted_while_it_is_spawned_leaves_nothing(tenant):
     tenant.cloud.set_faults(dict.fromkeys(tenant.cloud.fleet.names, 3))
-    [asked] = tenant.ask("medium", count=1, zone=None, host=None, group=None)
+    [asked] = tenant.ask("medium")
     tenant.await_task(asked, "spawning")
     tenant.nova.delete([asked])
     assert tenant.books().is_empty

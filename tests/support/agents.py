@@ -1,7 +1,8 @@
 """The programs on hosts that workers cast to, as tests run them."""
 
 import contextlib
-from collections.abc import Callable
+import queue
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from scheduler_worker.backends.redis.engine import RedisState
@@ -23,6 +24,18 @@ class Agent:
 
     def close(self) -> None:
         self._server.stop(5)
+
+
+@contextlib.contextmanager
+def conductor(bus: Bus) -> Iterator[queue.Queue[dict[str, Any]]]:
+    """The answers to casts that name the topic ``conductor``."""
+    received: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def take(_context: object, **answer: Any) -> None:
+        received.put(answer)
+
+    with contextlib.closing(Agent(bus, "conductor", "c1", destinations_selected=take)):
+        yield received
 
 
 def reserved_in_redis(redis_url: str) -> dict[str, str]:

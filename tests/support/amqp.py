@@ -51,9 +51,6 @@ class Operator:
         """How many messages wait in a queue, without unacknowledged ones."""
         return int(self._declared(queue).message_count)
 
-    def consumers(self, queue: str) -> int:
-        return int(self._declared(queue).consumer_count)
-
     def exists(self, queue: str) -> bool:
         try:
             self._declared(queue)

@@ -4,11 +4,13 @@ import base64
 import contextlib
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import edited, new_user
+from scheduler_worker.api_process import ApiServer
 from scheduler_worker.operations.callers import Grant, Role
 from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK
@@ -39,6 +41,17 @@ def ask(
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
         return WebAnswer(answer.status, answer.headers, answer.read().decode())
+
+
+@contextlib.contextmanager
+def listening(application: Any, **settings: Any) -> Iterator[ApiServer]:
+    """The API's server with an application, on a free port unless one is set."""
+    server = ApiServer(ApiSettings(**{"port": 0, "threads": 2} | settings), application)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(1.0)
 
 
 def basic(user: str, password: str = PASSWORD) -> dict[str, str]:

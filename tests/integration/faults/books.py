@@ -95,9 +95,6 @@ class Books:
                         found.lists.append((cluster, key[2:]))
         return found
 
-    def close(self) -> None:
-        self._redis.close()
-
 
 class Auditor:
     """Reads the books repeatedly, in a thread of its own, and keeps the violations."""
