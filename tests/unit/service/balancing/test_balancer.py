@@ -210,17 +210,6 @@ def test_on_holds_for_the_policy_under_which_it_was_set():
     assert (status["mode"], status["is_default"]) == ("dry_run", True)
 
 
-def test_off_holds_until_it_is_changed():
-    scenario = Scenario(mode="on")
-    scenario.balancing.switch("default", "off")
-    scenario.attach(even_load("another"))
-    for _ in range(3):
-        assert scenario.round() == []
-    assert scenario.status()["last_round"]["nothing_because"] == "it is switched off"
-    scenario.balancing.switch("default", None)
-    assert scenario.status()["mode"] == "on"
-
-
 def test_nothing_is_asked_for_once_it_is_off(scenario, monkeypatch):
     switch_off = partial(scenario.balancing.switch, "default", "off")
     before_next(monkeypatch, scenario.balancer._deps.ledgers, "change", switch_off)

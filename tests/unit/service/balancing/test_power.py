@@ -109,16 +109,6 @@ def test_empty_hosts_are_put_to_sleep_one_after_the_other_and_woken_up(sleepers)
     assert sleepers.observed.of(events.POWER_ACTIONS)["default", "up", "done"] == 1
 
 
-def test_what_is_asked_for_says_why_and_until_when(sleepers):
-    sleepers.step()
-    [asked] = sleepers.power.asked
-    assert asked.reason == "3 empty hosts are up, 1 are wanted"
-    assert asked.policy == "save@1"
-    assert asked.overdue_at_s == asked.asked_at_s + LIMITS.begin_within_s
-    assert sleepers.status()["power_under_way"]["id"] == asked.id
-    assert sleepers.considered[0]["outcome"] == "asked for"
-
-
 def test_nothing_is_asked_for_while_one_is_under_way(sleepers):
     sleepers.step()
     assert sleepers.answer("started")
@@ -303,27 +293,6 @@ def test_the_only_other_host_of_a_vm_is_not_switched_off(sleepers):
     sleepers.report_power("c", "maintenance", by_policy=True)
     with_large(sleepers)
     assert sleepers.step() == [("c", "down")]
-
-
-@pytest.mark.parametrize(
-    ("vm", "memory_mb"),
-    [({"migratable": False}, 200_000), ({}, 65536)],
-    ids=["cannot move", "fits nowhere"],
-)
-def test_a_vm_that_could_not_go_to_a_host_does_not_keep_it_up(sleepers, vm, memory_mb):
-    with_large(sleepers, **vm)
-    sleepers.memory_mb["b"] = memory_mb
-    sleepers.put("b")
-    assert sleepers.step() == [("b", "maintenance")]
-
-
-def test_what_a_report_says_of_its_needs_counts(sleepers):
-    needs = {"pinned_to_host": True, "dedicated_hosts": ["a", "c"]}
-    sleepers.put("a", v1={"cpu_percent": 100, "needs": needs})
-    assert sleepers.step() == [("b", "maintenance")]
-    sleepers.obey()
-    assert sleepers.step() == [("d", "maintenance")]
-    assert sleepers.considered[0]["outcome"] == "v1 on a could go to no other host"
 
 
 def test_a_host_that_a_vm_elsewhere_needs_is_not_emptied(sleepers):

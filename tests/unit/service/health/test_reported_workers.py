@@ -78,13 +78,6 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
     assert world.state.changes(presence.REPORTS_SCOPE, Seen()).entries == []
 
 
-def test_a_worker_whose_report_fails_is_known_all_the_same(world):
-    with pytest.raises(ZeroDivisionError):
-        Presence(world.state, facts(), raising(ZeroDivisionError())).renew()
-    [found] = ReportedWorkers(world.state).read()
-    assert (found.report, found.state) == (None, "no report")
-
-
 def test_the_others_know_that_a_worker_is_drained(world):
     one = worker(world)
     for is_drained in (True, False):

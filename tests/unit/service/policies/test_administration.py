@@ -36,19 +36,6 @@ def with_threshold(office: Office, value: str = "5", name: str = "packing") -> S
     return office.desk.update(made.document.id, fields, ANNA)
 
 
-def test_a_policy_is_created_read_changed_and_removed(office):
-    made = office.made(description="Fills hosts")
-    assert office.desk.library.policy(made.document.id) == made
-    assert (made.document.version, made.changed_by, made.is_locked) == (1, "anna", False)
-    changed = office.desk.update(made.document.id, PolicyFields(name="filling"), BERT)
-    assert (changed.document.name, changed.document.description) == ("filling", "Fills hosts")
-    assert (changed.document.version, changed.changed_by) == (2, "bert")
-    assert office.desk.library.policies() == [*office.built_in, changed]
-    office.desk.remove(made.document.id, BERT)
-    with pytest.raises(NotFound, match=made.document.id):
-        office.desk.library.policy(made.document.id)
-
-
 def test_a_change_that_changes_nothing_makes_no_version(office):
     made = office.made()
     assert office.desk.update(made.document.id, PolicyFields(name="packing"), BERT) == made
@@ -174,20 +161,6 @@ def test_a_value_of_a_parameter_is_checked(office, value):
     assert office.desk.library.policy(made.document.id) == made
 
 
-def test_the_last_unit_that_declares_a_parameter_stays_while_it_is_set(office):
-    policy_id = with_threshold(office).document.id
-    overloaded, spread = office.unit_id("Overloaded"), office.unit_id("Spread", UnitKind.BALANCE)
-    with pytest.raises(Invalid, match=r"properties\.threshold"):
-        office.desk.remove_unit_use(policy_id, UnitKind.FILTER, overloaded, ANNA)
-    office.desk.set_balance(policy_id, spread, ANNA)  # declares it too
-    office.desk.remove_unit_use(policy_id, UnitKind.FILTER, overloaded, ANNA)
-    with pytest.raises(Invalid, match=r"properties\.threshold"):
-        office.desk.remove_unit_use(policy_id, UnitKind.BALANCE, spread, ANNA)
-    office.desk.update(policy_id, PolicyFields(parameters={}), ANNA)
-    left = office.desk.remove_unit_use(policy_id, UnitKind.BALANCE, spread, ANNA)
-    assert left.document.balance is None
-
-
 @pytest.mark.parametrize("policy_id", ["nova", "b4ed2332"])
 def test_a_built_in_policy_refuses_every_change(office, policy_id):
     desk, ram = office.desk, office.unit_id("RamFilter")
@@ -232,18 +205,6 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(
 
 
 # Clusters
-
-
-def test_an_attached_policy_is_in_force_with_the_clusters_parameters(office):
-    made = with_threshold(office)
-    office.desk.attachments.attach(
-        "east", ANNA, policy=made.document.id, parameters={"threshold": "7"}
-    )
-    office.desk.attachments.attach("west", ANNA, policy="PacKing")
-    east, west = office.in_force.in_force("east"), office.in_force.in_force("west")
-    assert (east.parameters, west.parameters) == ({"threshold": "7"}, {"threshold": "5"})
-    assert (east.id, east.version) == (made.document.id, made.document.version)
-    assert office.world.pipelines.of(office.world.fleet.cluster("east")) is not None
 
 
 def test_a_cluster_keeps_its_values_under_its_policy_and_drops_unknown_ones(office):

@@ -156,26 +156,6 @@ def test_a_host_that_does_not_report_is_not_tuned(scenario):
     assert stored(scenario).keys() == {"m:uuid-a", "m:uuid-b"}
 
 
-def test_outputs_that_are_not_reported_continue_from_the_emitted_value():
-    scenario = Scenario("""
-scope: Host
-rules:
-  first:
-    output: fan.speed
-    target: 100
-    when: not default(host.warm, false)
-  then:
-    output: fan.speed
-    target: 0
-    function: {name: linear, change: 1, time: 1 sec}
-    when: default(host.warm, false)
-""")
-    scenario.cycle()
-    scenario.agents.load = {"warm": True}
-    scenario.cycle(scenario.another(), after_s=30.0)
-    assert [each["outputs"]["fan.speed"] for each in scenario.agents.casts[::2]] == [100.0, 70.0]
-
-
 BY_TURNS = """
 scope: VM
 rules:
@@ -193,25 +173,6 @@ def set_by(scenario: Scenario) -> dict[str, tuple[list[str], float]]:
         for entity, _, _, _, _, by in host["entities"]
         if by
     }
-
-
-def test_the_rules_behind_a_value_are_kept_until_it_changes():
-    scenario = Scenario(BY_TURNS)
-    scenario.agents.load = {"warm": True}
-    scenario.cycle()
-    first_s = scenario.world.clock.time_s()
-    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
-    scenario.cycle(scenario.another(), after_s=30.0)
-    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
-    scenario.agents.load = {"warm": False}
-    scenario.agents.failures = {"b": BusUnavailable("away")}
-    scenario.cycle(after_s=30.0)
-    now_s = scenario.world.clock.time_s()
-    assert set_by(scenario) == {
-        "v1": (["balloon:down"], now_s),
-        "v2": (["balloon:down"], now_s),
-        "v3": (["balloon:up"], first_s),
-    }, "what could not be sent was not set"
 
 
 def test_the_rules_behind_a_value_move_with_its_vm_and_go_with_its_policy():
