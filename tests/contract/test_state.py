@@ -5,16 +5,7 @@ import time
 import pytest
 
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.ports import (
-    ABSENT,
-    Changes,
-    Guard,
-    LockGrant,
-    Put,
-    Seen,
-    State,
-    Transaction,
-)
+from scheduler_worker.ports import ABSENT, Changes, Guard, LockGrant, Put, Seen, State, Transaction
 from tests.support.patience import NEVER_S, SOON_S, eventually
 
 from .conftest import SCOPE, soon

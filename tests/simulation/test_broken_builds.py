@@ -168,7 +168,7 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None
         ("after the end of its lease", "commit", "meta.deadline > now", "true", 92),
         ("though it had been made", "commit", "if known then return known end", "", 0),
         ("while it was held", "leave", "if meta.holder == owner then", "if true then", 0),
-        ("used or reserved", "common", "holds = holds and", "holds = true or", 175),
+        ("used or reserved", "common", "holds = holds and", "holds = true or", 267),
         ("came after", "acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)", 70),
         ("never ended", "common", "for _, key in ipairs(ended) do delete(key) end", "", 0),
     ],

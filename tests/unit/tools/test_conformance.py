@@ -41,6 +41,12 @@ def test_cases_are_read_from_lines_lists_and_gzip(written, tmp_path):
     assert values(packed) == [GOOD, BAD]
 
 
+def test_malformed_json_is_refused_with_its_line(written):
+    path = written(GOOD, "[1, 2")
+    with pytest.raises(Malformed, match=rf"{path}:[23]: is not JSON"):
+        values(path)
+
+
 def test_each_kind_is_counted_by_itself(written, capsys):
     assert cli.main([str(written(GOOD, RAISES, NORMALIZE))]) == 0
     output = capsys.readouterr().out.splitlines()

@@ -3,9 +3,7 @@
 import pytest
 from nova_cloud.books import Books
 from nova_cloud.client import ComputeClient, PlacementClient, Server
-from nova_cloud.configuration import Endpoints, Files
 from nova_cloud.fleet import FLAVORS
-from oslo_config import cfg
 
 SMALL = FLAVORS["small"].resources
 
@@ -126,17 +124,3 @@ def test_a_server_is_read_with_its_swap_rounded_up_to_gigabytes():
         "flavor": {"vcpus": 1, "ram": 512, "disk": 1, "ephemeral": 2, "swap": 1025},
     }  # fmt: skip
     assert Server.read(body).resources == {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5}
-
-
-def test_computes_do_not_know_the_databases_and_a_cloud_may_have_options(tmp_path):
-    files = Files(tmp_path, {"DEFAULT": {"service_down_time": 3600}})
-    files.write(Endpoints("rabbit://b/", "mariadb://u:p@127.0.0.1:1", "http://p", "http://s"))
-    nova, compute = {}, {}
-    cfg.ConfigParser(str(files.nova), nova).parse()
-    cfg.ConfigParser(str(files.compute), compute).parse()
-    url = "mysql+pymysql://u:p@127.0.0.1:1/nova_api?charset=utf8"
-    assert nova["api_database"]["connection"] == [url]
-    assert "mysql" not in files.compute.read_text()
-    assert compute["placement"] == nova["placement"]
-    assert nova["DEFAULT"]["service_down_time"] == ["3600"]
-    assert nova["DEFAULT"]["transport_url"] == ["rabbit://b/"]
