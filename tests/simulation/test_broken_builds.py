@@ -39,10 +39,6 @@ WITHIN = 400
 Finds = Callable[..., str]
 
 
-def constant(value: Any) -> Callable[..., Any]:
-    return lambda *_: value
-
-
 def in_module(name: str) -> dict[str, Any]:
     """Where threads are preempted."""
     return {"preempted": 0.3, "preempted_in": name}
@@ -186,13 +182,13 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
 @pytest.mark.parametrize(
     ("violation", "owner", "name", "instead", "where", "seed"),
     [
-        ("absorbed by use without it", absorption, "_is_included", constant(True), lists_early, 8),
-        ("absorbed by use without it", reports, "takes", constant((0, 0, 0)), lists_early, 14),
-        ("for which there was no reservation", reservations, "guards", constant([]), always, 21),
-        ("was reserved for it", lease, "reserved_rows", constant({}), always, 0),
-        ("was reserved for it", PlacementIntents, "by_others", constant({}), has_clusters, 95),
-        ("did not finish", CapacityWaits, "close", constant(None), only_drains, 8759),
-        ("ran out", ClusterQueue, "_is_waited_for", constant(True), is_calm, 0),
+        ("absorbed by use without it", absorption, "_is_included", lambda *_: True, lists_early, 8),
+        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 14),
+        ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 21),
+        ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
+        ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 95),
+        ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 8759),
+        ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
