@@ -32,32 +32,14 @@ T = TypeVar("T")
 Serve = Callable[..., QueueServer]
 
 
-class Engine:
-    """One shared store; each ``open`` is the connection of another process."""
-
-    def open(self, *, hold_timeout_s: float = NEVER_S, max_tombstones: int = 1000) -> State:
-        """A connection with this hold timeout; earlier ones may get the same timeout."""
-        raise NotImplementedError
-
-    def waiters(self) -> int:
-        """How many callers wait for the lock of SCOPE."""
-        raise NotImplementedError
-
-    def watchers(self) -> int:
-        """How many callers wait for a change of SCOPE."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-
-class MemoryEngine(Engine):
+class MemoryEngine:
     """Its processes are threads, so all share the state that was opened first."""
 
     def __init__(self) -> None:
         self._state: MemoryState | None = None
 
     def open(self, *, hold_timeout_s: float = NEVER_S, max_tombstones: int = 1000) -> State:
+        """A connection with this hold timeout; earlier ones get the same timeout."""
         self._state = self._state or MemoryState(
             SystemClock(), hold_timeout_s=hold_timeout_s, max_changes=max_tombstones
         )
@@ -65,16 +47,18 @@ class MemoryEngine(Engine):
         return self._state
 
     def waiters(self) -> int:
+        """How many callers wait for the lock of SCOPE."""
         return len(self._state._scopes[SCOPE].queue)
 
     def watchers(self) -> int:
+        """How many callers wait for a change of SCOPE."""
         return len(self._state._condition._waiters)
 
     def close(self) -> None:
         self._state.close()
 
 
-class RedisEngine(Engine):
+class RedisEngine:
     def __init__(self, url: str) -> None:
         self._url = url
         self._prefix = uuid.uuid4().hex
@@ -99,6 +83,10 @@ class RedisEngine(Engine):
     def close(self) -> None:
         for state in self._states:
             state.close()
+
+
+Engine = MemoryEngine | RedisEngine
+"""One shared store; each ``open`` is the connection of another process."""
 
 
 @pytest.fixture
@@ -191,14 +179,9 @@ def database_url(request, databases) -> str:
 
 
 @pytest.fixture(params=["local", "rabbit"])
-def kind(request) -> str:
+def url(request) -> str:
     """The embedded bus, or RabbitMQ."""
-    return request.param
-
-
-@pytest.fixture
-def url(kind, request) -> str:
-    if kind == "local":
+    if request.param == "local":
         return f"local://{uuid.uuid4().hex}/"
     return request.getfixturevalue("rabbit_url")
 

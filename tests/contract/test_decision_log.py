@@ -88,14 +88,6 @@ def test_scopes_are_apart(log):
     assert log.of_instance(OTHER, "a") == []
 
 
-def test_a_record_is_read_by_its_position_with_its_details(log):
-    add(log, "a", "b")
-    newest, oldest = log.newest(SCOPE, count=2)
-    assert log.get(SCOPE, newest.position) == (newest, details("b"))
-    assert log.get(SCOPE, oldest.position) == (oldest, details("a"))
-    assert log.get(SCOPE, newest.position._replace(number=99)) is None
-
-
 def test_the_details_of_many_are_read_at_once(log):
     add(log, "a", "b")
     newest, oldest = (each.position for each in log.newest(SCOPE, count=2))

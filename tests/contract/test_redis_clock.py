@@ -13,6 +13,7 @@ from scheduler_worker.ports import Seen
 from tests.support.clock import ManualClock
 
 from .conftest import SCOPE
+from .test_redis_losses import CALLS
 from .test_redis_state import ask
 from .test_state import NEVER, acquire, guarded, put, records, seen
 
@@ -152,19 +153,12 @@ class TestBack:
 
 
 class TestForward:
-    @pytest.mark.parametrize("first", ["changes", "write", "acquire", "watch"])
+    @pytest.mark.parametrize("first", CALLS)
     def test_records_expire_as_if_the_clock_had_not_jumped(self, state, clock, first):
         reserve(state)
-        known = seen(state.changes(SCOPE, NEVER))
         clock.pass_s(100)
         clock.jump_s(HOUR_S)
-        calls: dict[str, Callable[[], object]] = {
-            "changes": lambda: state.changes(SCOPE, known),
-            "write": lambda: state.write(SCOPE, [put("a")]),
-            "acquire": lambda: state.release(acquire(state)),
-            "watch": lambda: state.await_change(SCOPE, known, timeout_s=0.0),
-        }
-        calls[first]()
+        CALLS[first](state)
         clock.pass_s(TTL_S - 102)
         assert "p:1" in records(state)
         clock.pass_s(4)
@@ -179,23 +173,15 @@ class TestForward:
         [line] = logged.messages
         assert "went forward by 3600 s" in line
 
-    def test_other_workers_do_not_delay_expiry_again(self, opened, clock):
+    def test_other_workers_expire_nothing_early_and_do_not_delay_expiry_again(self, opened, clock):
         one, other = opened(), opened()
         reserve(one)
         records(other)
         clock.jump_s(HOUR_S)
-        for state in (one, other, one, other):
+        for state in (opened(), one, other, one, other):  # the first has just started
             assert records(state).keys() == {"p:1"}
         clock.pass_s(TTL_S + 2)
         assert records(other) == {}
-
-    def test_a_worker_that_has_just_started_expires_nothing_early(self, opened, clock):
-        one = opened()
-        reserve(one)
-        records(one)
-        clock.jump_s(HOUR_S)
-        assert records(opened()).keys() == {"p:1"}
-        assert records(one).keys() == {"p:1"}
 
     def test_a_record_written_after_the_jump_expires_at_its_time(self, state, clock):
         reserve(state)

@@ -71,6 +71,8 @@ def test_a_call_that_failed_has_no_effect_later(proxy, state):
             state.write(SCOPE, [Transaction([Put("b", b"")])])
         with pytest.raises(StateUnavailable):
             state.acquire(SCOPE, timeout_s=60.0, seen=Seen())
+        with pytest.raises(StateUnavailable):
+            state.await_change(SCOPE, Seen(), timeout_s=60.0)
     eventually(lambda: not state._server._outages.is_on(None))
     entries = state.changes(SCOPE, Seen()).entries
     assert [each.key for each in entries] == ["a"]

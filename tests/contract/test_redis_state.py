@@ -11,7 +11,7 @@ from scheduler_worker.errors import StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import ABSENT, LockGrant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
-from tests.support.servers import LOOPBACK, RedisServer, ServerFailed, free_port
+from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.threads import Threads
 
 from .conftest import SCOPE, soon
@@ -221,11 +221,6 @@ class TestAnotherLife:
         assert new.token.epoch != token.epoch
         assert values(state.changes(SCOPE, known)) == {"a": b"", "b": b""}
 
-    def test_scripts_that_were_flushed_are_sent_again(self, state, redis_client):
-        state.write(SCOPE, [put("a")])
-        redis_client.script_flush()
-        assert records(state) == {"a": b""}
-
     @pytest.mark.parametrize("somebody_noticed", [False, True])
     def test_a_restart_with_its_file_keeps_records(self, own_server, somebody_noticed, connect):
         state = connect(own_server.url)
@@ -258,14 +253,6 @@ class TestAnotherLife:
             assert waiting.result().token > grant.token
 
 
-def is_reachable(state: RedisState) -> bool:
-    try:
-        state.ping()
-    except StateUnavailable:
-        return False
-    return True
-
-
 class TestUnreachable:
     def test_an_unreachable_server_fails_within_the_bound(self, connect):
         port = free_port()
@@ -276,17 +263,6 @@ class TestUnreachable:
         assert "secret" not in str(caught.value)
         with pytest.raises(StateUnavailable):
             state.ping()
-
-    def test_a_server_that_hangs_is_given_up_within_the_bound(self, own_server, connect):
-        state = connect(own_server.url, socket_timeout_s=0.3, retry_for_s=0.3)
-        grant = acquire(state)
-        with own_server.paused():
-            with pytest.raises(StateUnavailable):
-                state.commit(grant, [put("a")])
-            with pytest.raises(StateUnavailable):
-                state.await_change(SCOPE, seen(grant.changes), timeout_s=NEVER_S)
-        eventually(lambda: is_reachable(state))  # until then callers fail at once
-        assert state.commit(grant, [put("a")]).applied == (True,), "the first may have come late"
 
     def test_a_short_absence_is_not_noticed(self, own_server, connect):
         state = connect(own_server.url, retry_for_s=SOON_S)
@@ -337,9 +313,6 @@ class TestPages:
 
 
 class TestOperators:
-    def test_a_server_that_keeps_everything_needs_no_warning(self, state):
-        assert state.check() == []
-
     def test_a_server_that_may_lose_data_has_a_warning(self, own_server, connect):
         state = connect(own_server.url)
         with redis.Redis.from_url(own_server.url) as client:
@@ -414,12 +387,3 @@ class TestOperators:
                 state.release(grant)
                 state.release(waiting.result())
         assert len(redis_client.keys("*")) == 1  # meta
-
-
-def test_a_server_that_cannot_start_has_a_reason(redis_server, tmp_path):
-    twin = RedisServer(tmp_path)
-    (tmp_path / "port").write_text(str(redis_server.port))
-    with pytest.raises(ServerFailed, match=r"(?s)Redis did not start.*Address already in use"):
-        twin.start()
-    assert redis_server.is_running
-    assert not twin.is_running

@@ -43,12 +43,7 @@ def world(sample) -> World:
     for scope, entries in sample["records"].items():
         puts = [put(key, value, clock.time_s()) for key, value in entries.items()]
         state.write(scope, [Transaction(puts)])
-    others = (
-        AvailabilityZoneFilter,
-        NUMATopologyFilter,
-        PciPassthroughFilter,
-        IsolatedHostsFilter,
-    )
+    others = (AvailabilityZoneFilter, NUMATopologyFilter, PciPassthroughFilter, IsolatedHostsFilter)
     world = World(state=state, clock=clock, filters=(*FILTERS, *others))
     world.fleet.load(clock)
     return world

@@ -3,7 +3,6 @@
 import json
 import queue
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from scheduler_worker.errors import (
     DeadlineExceeded,
     NoValidHost,
     RemoteFailure,
-    RequestError,
     Undeliverable,
 )
 from scheduler_worker.rpc.contract import Context, Endpoint
@@ -44,41 +42,20 @@ def test_values_are_encoded_as_json(serve, client, sent, received):
     assert client.call("echo", {}, value=sent) == received
 
 
-def test_caller_and_handler_share_no_objects(serve, client):
-    kept: list[list[int]] = []
-
-    def keep(_context: Context, value: list[int]) -> list[int]:
-        kept.append(value)
-        return value
-
-    serve({"keep": keep})
-    mine = [1]
-    answer = client.call("keep", {}, value=mine)
-    mine.append(2)
-    answer.append(3)
-    assert kept == [[1]]
-
-
 def test_the_context_arrives_without_its_secrets(serve, client):
-    seen: list[Context] = []
-
-    def look(context: Context) -> None:
-        seen.append(context)
-
-    serve({"look": look})
+    contexts: list[Context] = []
+    serve({"look": contexts.append})
     sent = {
         "request_id": "req-1",
         "global_request_id": "req-2",
         "user_id": "u",
         "project_id": "p",
         "is_admin": True,
-        "auth_token": "SECRET",
-        "service_catalog": [{"name": "SECRET"}],
     }
-    client.call("look", sent)
-    [context] = seen
-    assert (context.request_id, context.global_request_id) == ("req-1", "req-2")
-    assert (context.user_id, context.project_id, context.is_admin) == ("u", "p", True)
+    secrets = {"auth_token": "SECRET", "service_catalog": [{"name": "SECRET"}]}
+    client.call("look", sent | secrets)
+    [context] = contexts
+    assert {name: getattr(context, name) for name in sent} == sent
     assert context.message_id
     assert "SECRET" not in repr(context)
 
@@ -114,15 +91,10 @@ def test_a_fanout_reaches_every_server_with_one_message_id(serve, bus, topic):
     assert first[1] == second[1] is not None
 
 
-def test_two_servers_share_a_topic(serve, client):
+def test_two_servers_share_a_topic_and_each_can_be_addressed(serve, bus, client, topic):
     for name in ("one", "two"):
         serve({"name": lambda _context, name=name: name}, name=name)
     assert {client.call("name", {}) for _ in range(6)} == {"one", "two"}
-
-
-def test_a_server_can_be_addressed(serve, bus, topic):
-    for name in ("one", "two"):
-        serve({"name": lambda _context, name=name: name}, name=name)
     two = bus.client(topic, server="two", timeout_s=SOON_S)
     assert [two.call("name", {}) for _ in range(3)] == ["two"] * 3
 
@@ -143,14 +115,6 @@ def failure_of(client: Client, method: str, **arguments: object) -> RemoteFailur
 
 
 # Timeouts and heartbeats
-
-
-def test_a_call_times_out(serve, bus, topic, gate):
-    serve({"wait": gate})
-    started_s = time.monotonic()
-    with pytest.raises(CallTimeout):
-        bus.client(topic, timeout_s=0.3).call("wait", {})
-    assert time.monotonic() - started_s > 0.2
 
 
 def test_a_slow_call_gets_heartbeats(serve, bus, topic):
@@ -220,15 +184,6 @@ def test_a_stop_finishes_what_was_taken(serve, client, gate):
     assert stopped.get(timeout=SOON_S) is True
 
 
-def test_a_stop_returns_within_its_timeout(serve, client, gate):
-    server = serve({"wait": gate})
-    client.cast("wait", {})
-    gate.wait_for(1)
-    assert server.stop(0.3) is False
-    gate.opened.set()
-    assert server.stop(SOON_S) is True
-
-
 def test_an_idle_server_stops_at_once(serve, client):
     server = serve({"echo": echo})
     client.call("echo", {}, value=1)
@@ -287,17 +242,6 @@ def test_a_failure_has_the_form_that_novas_client_rebuilds(serve, client, wire):
         "args": [message],
         "kwargs": {"reason": "There are not enough hosts available.", "code": 500},
     }
-
-
-def test_failures_carry_no_traceback(serve, client, wire, caplog):
-    def complain(_context: Context) -> None:
-        raise RequestError("field", "is odd")
-
-    serve({"complain": complain})
-    for method in ("complain", "nothing"):
-        failure_of(client, method)
-        assert len(wire.get(timeout=SOON_S)["tb"]) == 1
-    assert "Traceback" not in caplog.text
 
 
 def test_builtin_errors_of_other_servers_are_remote_failures(rabbit_url, topic):

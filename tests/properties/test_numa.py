@@ -173,10 +173,7 @@ def test_what_is_taken_is_free_and_taken_once(reported, devices, specs, ratio, p
         assert len({use.id for use in found.cells}) == len(found.cells)
         asked = [each["count"] for each in spec.pci_requests["requests"]]
         assert count_devices(found.devices) == sum(asked)
-        before = topology, pools
         topology, pools = topology.taken(found.cells), devices_taken(pools, found.devices)
-        given_back = topology.taken(found.cells, -1), devices_taken(pools, found.devices, -1)
-        assert given_back == before
         assert all(pool.count >= 0 for pool in pools)
 
 

@@ -141,10 +141,7 @@ def test_a_mutated_xml_body_is_answered(method, path, body, edits):
     refused_or_done(REST.request(method, path, body), before)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["max", "follow", "search", "correlation_id"],
-)
+@pytest.mark.parametrize("query", ["max", "follow", "search", "correlation_id"])
 @given(value=st.text(max_size=30))
 def test_any_parameter_is_answered(query, value):
     for path in ("/schedulingpolicies", "/clusters", f"/schedulingpolicies/{POLICY}/filters"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler_worker.scheduling.ovirt import formulas
 from scheduler_worker.scheduling.ovirt.weights import EvenMemoryWeight, PackedMemoryWeight
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.scales import RankScale, Scale
+from scheduler_worker.scheduling.scales import Scale
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
 from tests.support.hosts import request_spec
 from tests.support.trials import examples
@@ -168,9 +168,3 @@ def test_updated_scores_are_those_of_weighing_afresh(
     assert products(scale.without(others)) == wanted
     if scale.unchanged_without(others):
         assert np.delete(products(scale), others).tolist() == wanted
-
-
-@given(st.lists(scores.filter(math.isfinite), max_size=20))
-def test_a_rank_is_the_number_of_others_that_are_not_better(some):
-    count = [sum(other <= each for other in some) - 1 for each in some]
-    assert products(RankScale(made(Given), SPEC, 1.0, np.array(some))) == count

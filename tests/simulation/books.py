@@ -8,7 +8,7 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.ports import Change, LockGrant, Put, Transaction
 from scheduler_worker.service.state import records
-from tests.simulation.history import Blame, Event
+from tests.simulation.history import Auditor, Blame, Event
 from tests.simulation.locks import Locks
 from tests.simulation.plan import Ask, Plan
 from tests.simulation.store import BEGINNING_S
@@ -30,18 +30,17 @@ class Life:
         self.end: End | None = None
 
 
-class Books:
-    """Hosts and reservations, tracked independently of the workers."""
+class Books(Auditor):
+    """Hosts and reservations."""
 
     def __init__(self, racks: Racks, plan: Plan, locks: Locks, blame: Blame) -> None:
+        super().__init__(blame)
         self._racks = racks
         self._remembered_s = plan.setting.remember_answers_s
         asked = [each for each in plan.deeds if isinstance(each, Ask)]
         self._groups = {each.request: frozenset(each.group) for each in asked}
         self._clusters = {each.request: each.cluster for each in asked}
         self._locks = locks
-        self._blame = blame
-        self._now_s = 0.0
         self._ahead_s = 0.0
         """By how much the store's clock is wrong."""
         self._latest_s = 0.0
@@ -70,8 +69,8 @@ class Books:
         """How reservations ended that a departure still contains."""
         self._answers: dict[str, Reservation] = {}
         """The remembered answer of an instance, as the reservation that it was."""
-        self._rules: dict[str, Callable[[Event], None]] = {
-            "leases": self._looked,
+        self._rules = {
+            "leases": lambda event: self._take(event.facts["grant"].scope, event.facts["changed"]),
             "releases": self._found_ended,
             "leaves": self._found_ended,
             "finds ended": self._found_ended,
@@ -84,9 +83,7 @@ class Books:
     def see(self, event: Event) -> None:
         self._now_s = event.time_s
         self._latest_s = max(self._latest_s, self._store_s)
-        rule = self._rules.get(event.what)
-        if rule is not None:
-            rule(event)
+        super().see(event)
 
     def living(self) -> Iterable[Reservation]:
         """The reservations in the store.
@@ -119,9 +116,6 @@ class Books:
     def _was_set(self, event: Event) -> None:
         self._ahead_s += event.facts["by_s"]
         self._wrong_s = max(self._wrong_s, abs(self._ahead_s))
-
-    def _looked(self, event: Event) -> None:
-        self._take(event.facts["grant"].scope, event.facts["changed"])
 
     def _found_ended(self, event: Event) -> None:
         self._take(event.facts["scope"], event.facts["changed"] or ())
@@ -240,8 +234,10 @@ class Books:
 
     # Reservations that end
 
-    def _end_of(self, reservation: Reservation, applied: Sequence[Transaction]) -> End:
+    def _end_of(self, reservation: Reservation, applied: Sequence[Transaction] | None) -> End:
         """How a reservation ended; there are no other ways."""
+        if applied is None:
+            return "lost"
         key = records.RESERVATION + reservation.id
         for transaction in applied:
             if Put(key, None) in transaction.puts:
@@ -335,7 +331,7 @@ class Books:
             self._versions[scope][change.key] = version, self._now_s
             if kind == records.RESERVATION and change.value is None:
                 if name in self._reservations[scope]:
-                    self._end(scope, name, lambda reservation: self._end_of(reservation, applied))
+                    self._end(scope, name, applied)
             elif kind == records.DEPARTURE:
                 self._depart(f"{scope} {change.key}", change.value, applied)
             elif kind == records.RESERVATION and change.value is not None:
@@ -360,28 +356,26 @@ class Books:
                 self._moving[where] = departure.host
         else:
             for reservation_id in list(self._reservations[where]):
-                self._end(
-                    where, reservation_id, lambda reservation: self._end_of(reservation, applied)
-                )
+                self._end(where, reservation_id, applied)
 
     def _keep(self, scope: str, reservation: Reservation) -> None:
         if not self._where(reservation):
             self.lives[reservation.instance_uuid, reservation.host].append(Life(self._now_s))
         self._reservations[scope][reservation.id] = reservation
 
-    def _end(self, scope: str, reservation_id: str, why: Callable[[Reservation], End]) -> None:
+    def _end(self, scope: str, reservation_id: str, applied: Sequence[Transaction] | None) -> None:
+        """It ended by these transactions; without any, the store lost it."""
         reservation = self._reservations[scope].pop(reservation_id)
         where = self._where(reservation)
         if where and not any(each.startswith(f"{scope} ") for each in where):
             # It ended where its host has arrived; the departure is not over yet.
             if all(each in self._departing for each in where):
-                self._ended[reservation_id] = why(reservation)
+                self._ended[reservation_id] = self._end_of(reservation, applied)
         elif not where:
             life = self.lives[reservation.instance_uuid, reservation.host][-1]
-            life.ended_s, life.end = (
-                self._now_s,
-                self._ended.pop(reservation_id, None) or why(reservation),
-            )
+            life.ended_s = self._now_s
+            known = self._ended.pop(reservation_id, None)
+            life.end = known or self._end_of(reservation, applied)
 
     def _where(self, reservation: Reservation) -> list[str]:
         """The reservations of the instance on this host, in clusters and with hosts that move."""
@@ -396,14 +390,10 @@ class Books:
         self._torn |= {each.uuid for each in self._moving.values()}
         for scope, some in self._reservations.items():
             for reservation_id in list(some):
-                self._end(scope, reservation_id, lambda _: "lost")
-        self.hosts.clear()
-        self._answers.clear()
-        self._departing.clear()
-        self._moving.clear()
-        self._listed.clear()
-        self._ended.clear()
-        self._versions.clear()
+                self._end(scope, reservation_id, None)
+        for known in (self.hosts, self._answers, self._departing, self._moving, self._listed,
+                      self._ended, self._versions):  # fmt: skip
+            known.clear()
         for scope, changes in event.facts["held"].items():
             self._take(scope, changes)
 

@@ -28,6 +28,22 @@ class Event(NamedTuple):
         return f"{self.time_s:8.3f}  {self.who:<8} {self.what:<14} {'  '.join(facts)}".rstrip()
 
 
+class Auditor:
+    """Tracks a run by its events, independently of the workers."""
+
+    def __init__(self, blame: Blame) -> None:
+        self._blame = blame
+        self._now_s = 0.0
+        self._rules: dict[str, Callable[[Event], None]] = {}
+        """What to do with which events."""
+
+    def see(self, event: Event) -> None:
+        self._now_s = event.time_s
+        rule = self._rules.get(event.what)
+        if rule is not None:
+            rule(event)
+
+
 class History:
     """Everything of one run."""
 

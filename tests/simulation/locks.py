@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from scheduler_worker.ports import LockGrant, Written
-from tests.simulation.history import Blame, Event
+from tests.simulation.history import Auditor, Blame, Event
 from tests.simulation.plan import Plan
 
 HOP_S = 0.01
@@ -15,14 +15,13 @@ class _Waiter(NamedTuple):
     until_s: float
 
 
-class Locks:
-    """Holders of and waiters for the locks, tracked independently of the workers."""
+class Locks(Auditor):
+    """Holders of and waiters for the locks."""
 
     def __init__(self, plan: Plan, blame: Blame) -> None:
+        super().__init__(blame)
         self._is_calm = plan.is_calm
         self._hold_timeout_s = plan.setting.hold_timeout_s
-        self._blame = blame
-        self._now_s = 0.0
         self.ran_out: list[str] = []
         """Leases that ended by their timeout, which is right after a fault."""
         self._leases: dict[str, LockGrant] = {}
@@ -53,12 +52,6 @@ class Locks:
             "lost data": self._lost,
             "is set": self._was_set,
         }
-
-    def see(self, event: Event) -> None:
-        self._now_s = event.time_s
-        rule = self._rules.get(event.what)
-        if rule is not None:
-            rule(event)
 
     def begun_s(self, grant: LockGrant) -> float:
         """When a lease began; minus infinity if its grant was not seen."""

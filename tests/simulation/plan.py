@@ -15,11 +15,6 @@ ENDS_S = 12.0
 """All deeds begin in between; everything that breaks is whole again a few seconds later."""
 EVERYTHING = float("inf")
 
-MOVES_AND_RENAMES = False
-"""Whether hosts of one plan may change both, their cluster and their uuid.
-
-One that does both within a moment may be in two clusters until it reports again.
-"""
 STORE_JUMPS_S = (-2.0, 0.5)
 """By how much the store's clock is set.
 
@@ -391,6 +386,10 @@ def _named(ask: Deed, setting: Setting) -> Deed:
 
 
 def _reports(rng: random.Random, setting: Setting) -> list[Deed]:
+    """Hosts of one plan change their clusters or their uuids.
+
+    One that does both within a moment may be in two clusters until it reports again.
+    """
     hosts, does_move = list(setting.hosts), rng.random() < 0.5
     deeds: list[Deed] = []
     for _ in range(rng.randint(4, 10)):
@@ -411,10 +410,7 @@ def _reports(rng: random.Random, setting: Setting) -> list[Deed]:
         ]
         moment = _when(rng, "leases", "commits")
         move = Move(host=host, cluster=rng.choice(sorted(setting.clusters)), **moment)
-        if does_move or MOVES_AND_RENAMES:
-            changes.append(move)
-        if not does_move or MOVES_AND_RENAMES:
-            changes.append(Rename(host=host, **moment))
+        changes.append(move if does_move else Rename(host=host, **moment))
         deeds += [report, *rng.choices(changes, k=rng.choice((0, 1)))]
     return deeds
 

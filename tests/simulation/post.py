@@ -4,7 +4,7 @@ from collections import Counter
 
 from tests.simulation import plan as plans
 from tests.simulation.books import NEVER_S, Books, reserved_by
-from tests.simulation.history import Blame, Event
+from tests.simulation.history import Auditor, Blame, Event
 from tests.simulation.plan import Plan
 from tests.simulation.tenants import RENAMED
 
@@ -16,14 +16,13 @@ SLACK_S = 0.05
 """A thread may be preempted between a look at the clock and the action."""
 
 
-class Post:
-    """Messages and answers, tracked independently of the workers."""
+class Post(Auditor):
+    """Messages and answers."""
 
     def __init__(self, plan: Plan, books: Books, blame: Blame) -> None:
+        super().__init__(blame)
         self._plan = plan
         self._books = books
-        self._blame = blame
-        self._now_s = 0.0
         self._sent: dict[str, Event] = {}
         self._first_sent_s: dict[str, float] = {}
         """When a request was sent first."""
@@ -57,13 +56,14 @@ class Post:
         """How many calls a worker gave up, of which it is not known yet which they were."""
         self._rules = {
             "sends": self._was_sent,
-            "pings": self._was_pinged,
-            "gives up": self._was_given_up,
+            "pings": lambda event: self._pings.add(event.facts["message"]),
+            "gives up": lambda event: self._given_up.update([event.who]),
             "gets": self._was_given,
             "decides": self._was_decided,
             "commits": self._was_committed,
             "drops": self._was_dropped,
-            "is unsure": self._was_unsure,
+            # The answer of the request may have arrived, so its reservation stays.
+            "is unsure": lambda event: self._may_have.add(event.facts["request"]),
             "is stuck": self._was_stuck,
             "has stopped": self._has_stopped,
             "receives": self._was_heard,
@@ -72,12 +72,6 @@ class Post:
             "dead-letters": self._was_buried,
             "acknowledges": self._was_settled,
         }
-
-    def see(self, event: Event) -> None:
-        self._now_s = event.time_s
-        rule = self._rules.get(event.what)
-        if rule is not None:
-            rule(event)
 
     def see_the_end(self) -> None:
         for name, event in self._sent.items():
@@ -111,20 +105,13 @@ class Post:
                 self._first_sent_s.setdefault(name, event.time_s)
                 self._instances[name] = facts["instances"]
 
-    def _was_pinged(self, event: Event) -> None:
-        self._pings.add(event.facts["message"])
-
-    def _was_given_up(self, event: Event) -> None:
-        self._given_up[event.who] += 1
-
     # Answers
 
     def _was_heard(self, event: Event) -> None:
         name = event.facts.get("message") or event.facts["request"]
         if event.facts["error"] == "InternalError":
             self._blame(f"{name} was answered with an InternalError")
-        self._heard_s[name] = self._now_s
-        self._first_heard_s.setdefault(name, self._now_s)
+        self._hear(name)
         self._check_refusal(name, event.facts["error"])
         hosts = event.facts["answer"]
         if hosts and name in self._instances:
@@ -132,6 +119,10 @@ class Post:
                 if self._answered_to.get((name, instance)) != host:  # else it is a repetition
                     self._check_answer(name, instance, host)
                     self._answered[instance] = self._answered_to[name, instance] = host
+
+    def _hear(self, name: str) -> None:
+        self._heard_s[name] = self._now_s
+        self._first_heard_s.setdefault(name, self._now_s)
 
     def _check_refusal(self, name: str, error: str | None) -> None:
         """A refused request has no reservation."""
@@ -178,8 +169,7 @@ class Post:
 
     def _found_nobody(self, event: Event) -> None:
         name = event.facts["queue"].removeprefix("reply ")
-        self._heard_s[name] = self._now_s
-        self._first_heard_s.setdefault(name, self._now_s)
+        self._hear(name)
         self._may_have.add(str(self._request_of(name)))
 
     # Workers
@@ -209,10 +199,6 @@ class Post:
             if late_s > SLACK_S:
                 self._blame(f"{request} was decided {late_s:.3f} s after its caller had gone")
 
-    def _was_unsure(self, event: Event) -> None:
-        """Its answer may have arrived, so its reservation stays."""
-        self._may_have.add(event.facts["request"])
-
     def _was_stuck(self, event: Event) -> None:
         self._blame(f"{event.who} published to a blocked broker")
 
@@ -224,20 +210,19 @@ class Post:
 
     def _was_dropped(self, event: Event) -> None:
         self._dropped.add(event.facts["message"])
-        self._copies[event.facts["message"]] -= 1
-        request = self._request_of(event.facts["message"])
+        self._count(event.facts["message"], -1)
+
+    def _count(self, name: str, copies: int) -> None:
+        self._copies[name] += copies
+        request = self._request_of(name)
         if request is not None:
-            self._open[request] -= 1
+            self._open[request] += copies
 
     # Acknowledgements
 
     def _was_counted(self, event: Event) -> None:
         """A copy goes to another worker."""
-        name = event.facts["message"]
-        self._copies[name] += 1
-        request = self._request_of(name)
-        if request is not None:
-            self._open[request] += 1
+        self._count(event.facts["message"], 1)
 
     def _was_buried(self, event: Event) -> None:
         self._buried.add(event.facts["message"])
@@ -248,10 +233,7 @@ class Post:
         name = event.facts["message"]
         if name in self._pings:
             return
-        self._copies[name] -= 1
-        request = self._request_of(name)
-        if request is not None:
-            self._open[request] -= 1
+        self._count(name, -1)
         sent = self._sent[name]
         # A call that its worker has given up is acknowledged without an answer.
         is_call = sent.facts["remaining_s"] is not None

@@ -131,14 +131,12 @@ class Simulation:
         self.hosts.remove(deed.host)
 
     def _crash(self, deed: plans.Crash) -> None:
-        worker = self.workers[deed.worker]
-        worker.crash()
-        self.machine.at(deed.for_s, partial(self._revive, worker))
+        self.workers[deed.worker].crash()
+        self.machine.at(deed.for_s, partial(self._revive, self.workers[deed.worker]))
 
     def _drain(self, deed: plans.Drain) -> None:
-        worker = self.workers[deed.worker]
-        worker.drain()
-        self.machine.at(deed.for_s, partial(self._revive, worker))
+        self.workers[deed.worker].drain()
+        self.machine.at(deed.for_s, partial(self._revive, self.workers[deed.worker]))
 
     def _revive(self, worker: Worker) -> None:
         if worker.is_up:
@@ -170,10 +168,7 @@ class Simulation:
 
     def _block(self, deed: plans.Block) -> None:
         self.broker.block()
-        self.machine.at(deed.for_s, self._unblock)
-
-    def _unblock(self) -> None:
-        self.broker.unblock()
+        self.machine.at(deed.for_s, self.broker.unblock)
 
     def _restart(self, deed: plans.Restart) -> None:
         self.broker.go_down()

@@ -39,13 +39,46 @@ WITHIN = 400
 Finds = Callable[..., str]
 
 
+def in_module(name: str) -> dict[str, Any]:
+    """Where threads are preempted."""
+    return {"preempted": 0.3, "preempted_in": name}
+
+
+def always(_: Plan) -> bool:
+    return True
+
+
+def is_calm(plan: Plan) -> bool:
+    return plan.is_calm
+
+
+def lists_early(plan: Plan) -> bool:
+    return plan.setting.begun_s > 0
+
+
+def decides_slowly(plan: Plan) -> bool:
+    return plan.setting.decides_in_s > 0
+
+
+def has_clusters(plan: Plan) -> bool:
+    return len(plan.setting.clusters) > 1
+
+
+def only_drains(plan: Plan) -> bool:
+    return plan.breaks() == {Drain}
+
+
+def blocks(plan: Plan) -> bool:
+    return Block in plan.breaks()
+
+
 @pytest.fixture
 def found_out(monkeypatch: pytest.MonkeyPatch) -> Finds:
     """Finds a violation; the unbroken build has none in the same run."""
     marked_functions()
 
     def find(
-        what: str, where: Callable[[Plan], object] = lambda _: True, seed: int = 0, **setting: Any
+        what: str, where: Callable[[Plan], object] = always, seed: int = 0, **setting: Any
     ) -> str:
         seeds = chain([seed], count())  # the one that found it last comes first
         for seed, plan in islice(plans(seeds, where, setting), WITHIN):
@@ -124,29 +157,45 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None
     return rewrite
 
 
-def test_a_commit_that_needs_no_lease(rewritten, found_out):
-    rewritten("commit", "if not is_held then", "if false then")
-    assert found_out("without a lease", seed=12)
+@pytest.mark.parametrize(
+    ("violation", "script", "old", "new", "seed"),
+    [
+        ("without a lease", "commit", "if not is_held then", "if false then", 12),
+        ("after the end of its lease", "commit", "meta.deadline > now", "true", 7),
+        ("though it had been made", "commit", "if known then return known end", "", 0),
+        ("while it was held", "leave", "if meta.holder == owner then", "if true then", 0),
+        ("used or reserved", "common", "holds = holds and", "holds = true or", 107),
+        ("came after", "acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)", 70),
+        ("never ended", "common", "for _, key in ipairs(ended) do delete(key) end", "", 0),
+    ],
+)
+def test_a_script_that_is_broken(rewritten, found_out, violation, script, old, new, seed):
+    rewritten(script, old, new)
+    assert found_out(violation, seed=seed)
 
 
-def test_a_lease_that_never_ends(rewritten, found_out):
-    rewritten("commit", "meta.deadline > now", "true")
-    assert found_out("after the end of its lease", seed=7)
+def test_a_queue_that_serves_the_last_first(rewritten, found_out):
+    rewritten("common", "'ZRANGE', QUEUE, 0, 0", "'ZRANGE', QUEUE, -1, -1")
+    assert found_out("before its turn", is_calm, seed=6)
 
 
-def test_a_release_by_another_worker(rewritten, found_out):
-    rewritten("leave", "if meta.holder == owner then", "if true then")
-    assert found_out("while it was held")
-
-
-def test_a_commit_that_ignores_guards(rewritten, found_out):
-    rewritten("common", "holds = holds and", "holds = true or")
-    assert found_out("used or reserved", seed=107)
-
-
-def test_tokens_that_do_not_grow(rewritten, found_out):
-    rewritten("acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)")
-    assert found_out("came after", seed=70)
+@pytest.mark.parametrize(
+    ("violation", "owner", "name", "instead", "where", "seed"),
+    [
+        ("absorbed by use without it", absorption, "_is_included", lambda *_: True, lists_early, 8),
+        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 180),
+        ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 21),
+        ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
+        ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 37),
+        ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 8759),
+        ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
+        ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_function_that_is_broken(broken, found_out, violation, owner, name, instead, where, seed):
+    broken(owner, name, instead)
+    assert found_out(violation, where, seed=seed)
 
 
 def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_out):
@@ -217,39 +266,9 @@ def test_use_older_than_the_instance_that_absorbs_its_reservation(broken, found_
     assert found_out("absorbed by use without it", seed=27)
 
 
-def test_a_report_that_lists_an_instance_absorbs_early(broken, found_out):
-    broken(absorption, "_is_included", lambda *_: True)
-    assert found_out("absorbed by use without it", lists_early, seed=8)
-
-
-def test_use_that_is_counted_for_two_instances(broken, found_out):
-    broken(reports, "takes", lambda _: (0, 0, 0))
-    assert found_out("absorbed by use without it", lists_early, seed=180)
-
-
-def test_a_confirmation_that_restores_an_ended_reservation(broken, found_out):
-    broken(reservations, "guards", lambda *_: [])
-    assert found_out("for which there was no reservation", seed=21)
-
-
-def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
-    broken(lease, "reserved_rows", lambda *_: {})
-    assert found_out("was reserved for it")
-
-
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
-    assert found_out("was reserved for it", has_several_clusters, seed=278)
-
-
-def test_placement_intents_of_others_that_are_ignored(broken, found_out):
-    broken(PlacementIntents, "by_others", lambda *_: {})
-    assert found_out("was reserved for it", has_several_clusters, seed=37)
-
-
-def test_reservations_that_do_not_expire(rewritten, found_out):
-    rewritten("common", "for _, key in ipairs(ended) do delete(key) end", "")
-    assert found_out("never ended")
+    assert found_out("was reserved for it", has_clusters, seed=278)
 
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
@@ -269,22 +288,17 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_several_clusters, **looks, seed=372, **slow)
+    assert found_out("", has_clusters, **looks, seed=372, **slow)
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
     broken(scheduler, "take_back", lambda deps, attempt: set())
-    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=509)
+    assert found_out("is reserved for it", has_clusters, decides_in_s=0.2, seed=509)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
     rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
     assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=107)
-
-
-def test_waits_that_a_stop_does_not_end(broken, found_out):
-    broken(CapacityWaits, "close", lambda _: None)
-    assert found_out("did not finish", lambda plan: plan.breaks() == {Drain}, seed=8759)
 
 
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
@@ -299,53 +313,12 @@ def test_a_lease_that_is_used_to_its_end(broken, found_out):
     assert found_out("ran out", is_calm, decides_in_s=0.2, slots=8, max_batch=8, wait_timeout_s=0.0)
 
 
-def test_a_lease_that_is_kept_without_a_waiting_request(broken, found_out):
-    broken(ClusterQueue, "_is_waited_for", lambda _: True)
-    assert found_out("ran out", is_calm)
-
-
 def test_a_cluster_queue_that_serves_the_last_first(rebuilt, found_out):
     new = "self.insert(0, queued)"
     rebuilt(WaitingList, "add", "insort_right(self, queued, key=_rank_s)", new)
     assert found_out("before their turn")
 
 
-def test_a_queue_that_serves_the_last_first(rewritten, found_out):
-    rewritten("common", "'ZRANGE', QUEUE, 0, 0", "'ZRANGE', QUEUE, -1, -1")
-    assert found_out("before its turn", is_calm, seed=6)
-
-
-def test_a_commit_that_does_not_recognise_its_repetition(rewritten, found_out):
-    rewritten("commit", "if known then return known end", "")
-    assert found_out("though it had been made")
-
-
 def test_a_report_that_ignores_reservations(rebuilt, found_out):
     rebuilt(HostReports, "_plan_instances", "guards += reservations.guards(replica, reserved)", "")
     assert found_out("for which there was no reservation", seed=30)
-
-
-def test_publishing_to_a_blocked_broker(broken, found_out):
-    broken(BrokerConnection, "is_blocked", False)
-    assert found_out("blocked broker", lambda plan: Block in plan.breaks(), seed=8)
-
-
-def in_module(name: str) -> dict[str, Any]:
-    """Where threads are preempted."""
-    return {"preempted": 0.3, "preempted_in": name}
-
-
-def is_calm(plan: Plan) -> bool:
-    return plan.is_calm
-
-
-def lists_early(plan: Plan) -> bool:
-    return plan.setting.begun_s > 0
-
-
-def decides_slowly(plan: Plan) -> bool:
-    return plan.setting.decides_in_s > 0
-
-
-def has_several_clusters(plan: Plan) -> bool:
-    return len(plan.setting.clusters) > 1

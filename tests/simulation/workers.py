@@ -194,17 +194,13 @@ class Worker:
         decide = world.pipeline.decide
 
         def decide_slowly(table: HostTable, request: Request, *rest: Any) -> Decision:
-            self._record_decision(request)
+            self._history.add(self.name, "decides", request=request.request_id)
+            if setting.decides_in_s:
+                self._machine.sleep(setting.decides_in_s)
             return decide(table, request, *rest)
 
         world.pipeline.decide = decide_slowly  # type: ignore[assignment]
         return world
-
-    def _record_decision(self, request: Request) -> None:
-        """Record the decision, and take the time that filters take."""
-        self._history.add(self.name, "decides", request=request.request_id)
-        if self._setting.decides_in_s:
-            self._machine.sleep(self._setting.decides_in_s)
 
     def _stop(self) -> None:
         """Does what ``app.Worker.stop`` does."""

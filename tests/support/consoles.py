@@ -7,14 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Locator,
-    Page,
-    Playwright,
-)
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright
 
 from scheduler_worker import conf
 from scheduler_worker.api_process import ApiProcess

@@ -78,9 +78,7 @@ class MemorySource:
     def outline(self) -> Outline:
         self._ask("outline", "api")
         return Outline(
-            parts=tuple(self.parts),
-            part_of=dict(self.part_of),
-            aggregates=tuple(self.aggregates),
+            parts=tuple(self.parts), part_of=dict(self.part_of), aggregates=tuple(self.aggregates)
         )
 
     def connect(self) -> None:

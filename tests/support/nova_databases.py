@@ -156,15 +156,15 @@ PCI_STATS = json.dumps({
 })  # fmt: skip
 
 
-def numa_topology(cells: int = 2, cpus: int = 16, memory_mb: int = 32768) -> str:
+def numa_topology(cells: int = 2) -> str:
     """A ``NUMATopology`` as it is in the column: the text of an object primitive."""
     return json.dumps({
         "nova_object.name": "NUMATopology", "nova_object.namespace": "nova",
         "nova_object.version": "1.2", "nova_object.data": {"cells": [{
             "nova_object.name": "NUMACell", "nova_object.namespace": "nova",
             "nova_object.version": "1.5", "nova_object.data": {
-                "id": each, "cpuset": list(range(each * cpus, (each + 1) * cpus)), "pcpuset": [],
-                "memory": memory_mb, "cpu_usage": 0, "memory_usage": 0, "pinned_cpus": [],
+                "id": each, "cpuset": list(range(each * 16, (each + 1) * 16)), "pcpuset": [],
+                "memory": 32768, "cpu_usage": 0, "memory_usage": 0, "pinned_cpus": [],
                 "siblings": [], "mempages": [], "network_metadata": None, "socket": each,
             },
         } for each in range(cells)]},
@@ -211,13 +211,12 @@ class NovaCloud:
 
     # What administrators do
 
-    def add_cell(self, name: str, *, template: str | None = None) -> str:
-        """A cell with a database of its own; returns the database's URL."""
+    def add_cell(self, name: str) -> None:
+        """A cell with a database of its own."""
         url = self.new_database(cell)
         self._cells[name] = create_engine(url)
         self.cell_urls[name] = url
-        self.add_mapping(name, template or url)
-        return url
+        self.add_mapping(name, url)
 
     def add_mapping(self, name: str, url: str, *, uuid_of: str | None = None) -> None:
         self.cell_ids[name] = uuid_of or str(uuid.uuid4())
@@ -278,34 +277,32 @@ class NovaCloud:
         """A heartbeat of all services."""
         self._on(cell_name, update(services).values(last_seen_up=now_utc()))
 
-    def boot(self, host: str | None, *, cell_name: str = "cell1", **fields: Any) -> str:
+    def boot(self, host: str | None, **fields: Any) -> str:
         """An instance on a host: 2 vCPUs, 2 GiB, 20 GiB. Returns its uuid."""
         values = instance_values(host) | fields
-        self._on(cell_name, insert(instances).values(**values))
+        self._on("cell1", insert(instances).values(**values))
         return str(values["uuid"])
 
-    def describe_instance(
-        self, instance: str, *, cell_name: str = "cell1", **metadata: str
-    ) -> None:
+    def describe_instance(self, instance: str, **metadata: str) -> None:
         """Its system metadata."""
         values = [{"instance_uuid": instance, "deleted": 0, "key": key, "value": value}
                   for key, value in metadata.items()]  # fmt: skip
-        self._on(cell_name, insert(instance_system_metadata).values(values))
+        self._on("cell1", insert(instance_system_metadata).values(values))
 
-    def change_instance(self, instance: str, *, cell_name: str = "cell1", **fields: Any) -> None:
+    def change_instance(self, instance: str, **fields: Any) -> None:
         where = instances.c.uuid == instance
         values = {"updated_at": now_utc()} | fields
-        self._on(cell_name, update(instances).where(where).values(**values))
+        self._on("cell1", update(instances).where(where).values(**values))
 
-    def delete_instance(self, instance: str, *, cell_name: str = "cell1") -> None:
+    def delete_instance(self, instance: str) -> None:
         """First the change of its state, then a soft deletion, which moves no ``updated_at``."""
-        self.change_instance(instance, cell_name=cell_name, vm_state="deleted")
+        self.change_instance(instance, vm_state="deleted")
         values = {"deleted": instances.c.id, "deleted_at": now_utc()}
         where = instances.c.uuid == instance
-        self._on(cell_name, update(instances).where(where).values(**values))
+        self._on("cell1", update(instances).where(where).values(**values))
 
-    def drop(self, table: str, *, cell_name: str = "cell1") -> None:
-        self._on(cell_name, text(f"DROP TABLE {table}"))
+    def drop(self, table: str) -> None:
+        self._on("cell1", text(f"DROP TABLE {table}"))
 
     def close(self) -> None:
         for engine in (self._api, *self._cells.values()):

@@ -92,10 +92,7 @@ class Proxy:
                 client.close()
                 server.close()
                 continue
-            for source, sink, way in (
-                (client, server, "to_server"),
-                (server, client, "to_client"),
-            ):
+            for source, sink, way in ((client, server, "to_server"), (server, client, "to_client")):
                 threading.Thread(
                     target=self._pump,
                     args=(source, sink, self._flows[way]),

@@ -133,13 +133,12 @@ class Rest:
     def __init__(
         self,
         *clusters: str,
-        world: World | None = None,
         observer: Observer | None = None,
         keeps_records: bool = True,
         **options: Any,
     ) -> None:
         """``options`` are those of ``[api]``."""
-        self.world = world or World()
+        self.world = World()
         self.records = Records(self.world)
         known = self.world.pipelines
         self.catalogue = Catalogue([*known.catalogue, *UNITS])

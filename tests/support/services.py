@@ -185,10 +185,10 @@ class World:
         """The host of each instance."""
         return [some[0].service_host for some in self.ask(*uuids, **spec).selections]
 
-    def await_queued(self, number: int = 1, cluster: str = "default") -> None:
-        """Until so many requests are in the cluster's queue."""
+    def await_queued(self, number: int = 1) -> None:
+        """Until so many requests are in the queue of the default cluster."""
         described = self.scheduler.describe
-        eventually(lambda: described(cluster)["in_line"] >= number)  # type: ignore[operator]
+        eventually(lambda: described("default")["in_line"] >= number)  # type: ignore[operator]
 
     def hosts(self, cluster: str | None = None) -> list[dict[str, Any]]:
         """Records by uuid, with instances, names of aggregates, and what is promised."""

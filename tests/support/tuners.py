@@ -5,12 +5,7 @@ from typing import Any
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.ports import Store
 from scheduler_worker.service.tuning.cycle import TuningSettings
-from scheduler_worker.service.tuning.records import (
-    EntityState,
-    HostStates,
-    SetBy,
-    TunedHostState,
-)
+from scheduler_worker.service.tuning.records import EntityState, HostStates, SetBy, TunedHostState
 from scheduler_worker.service.tuning.tuner import Tuner
 from scheduler_worker.tuning.samples import Entity
 from tests.support.observers import CountingObserver

@@ -60,15 +60,11 @@ def kinds(*texts: str) -> list[str]:
 
 
 def cycle_of(
-    program: Program,
-    sample: Sample,
-    state: EvaluatorState | None = None,
-    now_s: float = 0.0,
-    max_elapsed_s: float | None = None,
+    program: Program, sample: Sample, state: EvaluatorState | None = None, now_s: float = 0.0
 ) -> Cycle:
     groups = entity_groups({"h": sample})
     state = state or EvaluatorState()
-    return evaluate(program, groups, state, now_s, max_elapsed_s=max_elapsed_s)
+    return evaluate(program, groups, state, now_s)
 
 
 def one_vm(**objects: Any) -> Sample:

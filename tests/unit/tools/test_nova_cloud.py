@@ -1,18 +1,9 @@
-"""The books of a cloud, the stub, and what the test bed says when something is missing."""
-
-import sys
-from pathlib import Path
+"""The books of a cloud, and the files that its services read."""
 
 import pytest
-from nova_cloud import cli
 from nova_cloud.books import Books
 from nova_cloud.client import ComputeClient, PlacementClient, Server
-from nova_cloud.configuration import Endpoints, Files
-from nova_cloud.errors import CloudFailed, NotInstalled
 from nova_cloud.fleet import FLAVORS
-from nova_cloud.installation import Installation
-from nova_cloud.waiting import until
-from oslo_config import cfg
 
 SMALL = FLAVORS["small"].resources
 
@@ -133,38 +124,3 @@ def test_a_server_is_read_with_its_swap_rounded_up_to_gigabytes():
         "flavor": {"vcpus": 1, "ram": 512, "disk": 1, "ephemeral": 2, "swap": 1025},
     }  # fmt: skip
     assert Server.read(body).resources == {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5}
-
-
-def test_computes_do_not_know_the_databases_and_a_cloud_may_have_options(tmp_path):
-    files = Files(tmp_path, {"DEFAULT": {"service_down_time": 3600}})
-    files.write(Endpoints("rabbit://b/", "mariadb://u:p@127.0.0.1:1", "http://p", "http://s"))
-    nova, compute = {}, {}
-    cfg.ConfigParser(str(files.nova), nova).parse()
-    cfg.ConfigParser(str(files.compute), compute).parse()
-    url = "mysql+pymysql://u:p@127.0.0.1:1/nova_api?charset=utf8"
-    assert nova["api_database"]["connection"] == [url]
-    assert "mysql" not in files.compute.read_text()
-    assert compute["placement"] == nova["placement"]
-    assert nova["DEFAULT"]["service_down_time"] == ["3600"]
-    assert nova["DEFAULT"]["transport_url"] == ["rabbit://b/"]
-
-
-def test_what_never_comes_to_be_is_named():
-    with pytest.raises(CloudFailed, match="not so after 0 s: pigs fly"):
-        until(lambda: False, "pigs fly", timeout_s=0)
-
-
-def test_an_environment_that_cannot_be_made_says_how_to_make_one(tmp_path):
-    in_the_way = tmp_path / "file"
-    in_the_way.touch()
-    with pytest.raises(NotInstalled, match=r"pip install 'nova==34\.0\.0'"):
-        Installation(in_the_way / "venv").ensure()
-
-
-def test_our_own_environment_has_no_placement():
-    assert "openstack-placement==16.0.0" in Installation(Path(sys.prefix)).missing()
-
-
-def test_a_directory_without_a_cloud_is_refused(tmp_path, capsys):
-    assert cli.main(["--directory", str(tmp_path), "status"]) == 1
-    assert "bring one up" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """The simulated day in which balances are compared."""
 
 import numpy as np
-import pytest
 from replay.balance.day import MINUTES, Day, Outage, Vm
 from replay.balance.simulation import Outcome, Simulation
 from replay.cli import main
@@ -35,17 +34,6 @@ def test_the_same_seed_gives_the_same_days(capsys):
     first = rows(capsys, "--seed", "3", *arguments)
     assert rows(capsys, "--seed", "3", *arguments) == first
     assert rows(capsys, "--seed", "4", *arguments) != first
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [("--high=20", "HighUtilization is '20'"), ("--hosts=0", "is not 1 or more")],
-)
-def test_a_wrong_argument_is_refused(capsys, argument, message):
-    with pytest.raises(SystemExit) as ended:
-        main(["balance", argument])
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 class Eager(Balance):

@@ -67,20 +67,6 @@ def test_a_group_is_sent_with_its_members_and_hosts_so_far(worker):
     assert [spec["instance_uuid"] for spec in worker.specs] == ["vm-0", "vm-1", "vm-2"]
 
 
-def test_the_refusal_with_the_most_rejecting_filters_is_explained(worker):
-    def explain(spec, instance_uuids=None, *, limit=None):
-        count = spec["flavor"]["vcpus"]
-        steps = [{"name": f"F{n}", "hosts_in": 10, "hosts_out": n // count} for n in range(count)]
-        return {"filters": steps, "verdicts": [], "chosen": None}
-
-    worker.explain = explain
-    arrivals = [arrival(0, vcpus=7), arrival(1, vcpus=9), arrival(2, vcpus=8)]
-    outcome = driver_of(worker, [host()], arrivals).run()
-    assert outcome.refused == 3
-    assert outcome.refused_spec["flavor"]["vcpus"] == 9
-    assert len(outcome.explanation["filters"]) == 9
-
-
 def test_an_error_is_counted_and_its_reservation_released(worker):
     def fail(spec, uuids):
         raise ClusterLockTimeout("too late")

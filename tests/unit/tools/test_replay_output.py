@@ -4,9 +4,8 @@ import json
 
 import pytest
 from replay.books import Books, limit_of, size_of
-from replay.chart import histogram, strip
 from replay.check import overbooked, reservations
-from replay.cli import DEMO_REQUESTS, main, parser, read_stream, replay
+from replay.cli import replay
 from replay.driver import Settings
 from replay.streams import Stream
 from replay.summary import latencies_ms
@@ -91,25 +90,3 @@ def test_latencies_are_percentiles_by_nearest_rank():
     seconds = [number / 1000 for number in range(101)]
     assert latencies_ms(seconds) == {"p50": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
     assert latencies_ms([]) == {}
-
-
-def test_charts_show_neighbours_by_their_mean_and_hosts_by_tenths():
-    assert strip([0.0, 0.0, 1.0, 1.0, 0.5, 0.5], width=3) == "▁█▅"
-    assert (strip([0.0, 1.2]), strip([])) == ("▁█", "")
-    lines = histogram({"vCPU": [0.95, 1.0, 0.0], "memory": [0.5, 0.5, 0.5]}, width=3)
-    assert (len(lines), lines[1]) == (11, " 90-100 %     2 ██       0")
-    assert lines[5].endswith("3 ███")
-    assert lines[10] == "  0- 10 %     1 █        0"
-
-
-def test_a_fleet_that_is_not_there_is_the_callers_mistake(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--fleet", str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "No such file" in capsys.readouterr().err
-
-
-def test_the_demo_takes_a_part_of_the_shipped_fleet():
-    stream = read_stream(parser().parse_args(["--demo"]))
-    assert (len(stream.hosts), stream.length) == (1000, DEMO_REQUESTS)
-    assert read_stream(parser().parse_args(["--demo", "--limit", "5"])).length == 5

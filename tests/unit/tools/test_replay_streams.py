@@ -88,8 +88,3 @@ def test_the_packing_trace_is_scaled_to_a_nominal_machine(trace):
     assert early.spec["flavor"]["memory_mb"] == 104858
     assert early.spec["flavor"]["root_gb"] == 160
     assert (later.spec["flavor"]["vcpus"], later.spec["flavor"]["memory_mb"]) == (1, 1)
-
-
-def test_a_limit_takes_the_first_arrivals(trace, openb_files):
-    assert [each.at_s for each in azure_packing.read(trace, limit=1).arrivals] == [0.0]
-    assert [each.at_s for each in openb.read(*openb_files, limit=1).arrivals] == [10.0]
