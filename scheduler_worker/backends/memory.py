@@ -268,9 +268,10 @@ class _Scope:
         before = self.version
         applied = []
         for transaction in transactions:
-            applied.append(all(map(self._is_met, transaction.guards)))
-            for put in transaction.puts if applied[-1] else ():
+            is_applied = all(map(self._is_met, transaction.guards))
+            for put in transaction.puts if is_applied else ():
                 self._put(put, before + 1)
+            applied.append(is_applied)
         while len(self._tombstones) > self._max_tombstones:
             key = next(iter(self._tombstones))
             del self._tombstones[key]

@@ -150,12 +150,14 @@ def difference(
     )
 
 
-def make(administration: PolicyAdministration, changes: Sequence[PolicyChange], who: Actor) -> None:
+def make(
+    administration: PolicyAdministration, changes: Sequence[PolicyChange], actor: Actor
+) -> None:
     """Make the changes, and print what was done; a policy that changed meanwhile is refused."""
     for before, after in changes:
         if before is None:
-            administration.add(after, who)
+            administration.add(after, actor)
         else:
             attached = administration.attachments.of(after.id)
-            administration.put(after, who, before, attached)
+            administration.put(after, actor, before, attached)
         sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")

@@ -141,7 +141,7 @@ class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=T
         return False
 
     def taken(self, resources: Mapping[str, int], times: int = 1) -> Provider:
-        """The provider after amounts of what it has were taken; ``times`` -1 gives them back."""
+        """The provider less these amounts of its classes; ``times`` -1 gives them back."""
         used = tuple(
             amount + times * resources.get(name, 0)
             for (name, _), amount in zip(self.inventories, self.used, strict=True)
@@ -170,7 +170,7 @@ class ProviderTree(msgspec.Struct, frozen=True, gc=False):
     providers: Providers
 
     def taken(self, uses: Iterable[ProviderUse], times: int = 1) -> ProviderTree:
-        """The tree after the uses of what it has were taken; ``times`` is -1 to give them back."""
+        """The tree less these uses of its providers; ``times`` -1 gives them back."""
         providers = list(self.providers)
         for use in uses:
             if use.provider in self.uuids:

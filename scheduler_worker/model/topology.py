@@ -211,7 +211,7 @@ class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
         return b"".join([cell.figures() for cell in self.cells])
 
     def taken(self, uses: Iterable[NUMAUse], times: int = 1) -> NUMATopology:
-        """The topology after uses of its cells were taken; ``times`` is -1 to give them back."""
+        """The topology less these uses of its cells; ``times`` -1 gives them back."""
         cells = self.cells
         for use in uses:
             cells = tuple(cell.taken(use, times) if cell.id == use.id else cell for cell in cells)
@@ -296,7 +296,7 @@ def count_devices(pools: Iterable[PCIPool]) -> int:
 
 
 def devices_taken(pools: PCIPools, taken: Iterable[PCIPool], times: int = 1) -> PCIPools:
-    """The pools after devices of theirs were taken; ``times`` is -1 to give them back."""
+    """The pools less these devices of theirs; ``times`` -1 gives them back."""
     for devices in taken:
         pools = tuple(
             pool.with_count(pool.count - times * devices.count) if pool.is_of(devices) else pool

@@ -51,7 +51,7 @@ TAKES = "takes"
 It is remembered when the instance's reservation is absorbed, since few reports tell it.
 """
 
-Sizes = tuple[int, ...]
+Sizes = tuple[int, int, int]
 Facts = Mapping[str, Mapping[str, Any]]
 """Instance uuid -> what is known of it."""
 _DIMENSIONS = ("vcpus", "memory_mb", "disk_mb")
@@ -191,7 +191,9 @@ def _is_included(reservation: Reservation, shown: Set[str]) -> bool:
     return not taken or not shown.isdisjoint(taken)
 
 
-def _kept(reservation: Reservation, report: UseReport, most: Iterable[ReportedUse]) -> Reservation:
+def _kept(
+    reservation: Reservation, report: UseReport, bounds: Iterable[ReportedUse]
+) -> Reservation:
     """A reservation that a report did not end, as it is from then on."""
     listed_at_s, use = reservation.listed_at_s, reservation.other_use
     allocated_at_s = reservation.allocated_at_s
@@ -200,7 +202,7 @@ def _kept(reservation: Reservation, report: UseReport, most: Iterable[ReportedUs
     if listed_at_s is None and report.lists and reservation.instance_uuid in report.instances:
         listed_at_s = report.arrived_at_s
     if use is not None:
-        use = _smallest([use, *most])
+        use = _smallest([use, *bounds])
     expires_at_s = reservation.expires_at_s
     if report.lists and is_under_way(reservation.instance_uuid, report.instances):
         expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
@@ -226,10 +228,12 @@ def _known(instances: Facts, reserved: Container[str]) -> Sizes:
 def _takes(facts: Mapping[str, Any]) -> Sizes:
     """What the reports tell of an instance, else what was remembered, else nothing."""
     if facts.get("vcpus") is None:
-        return tuple(facts.get(TAKES, (0, 0, 0)))
+        vcpus, memory_mb, disk_mb = facts.get(TAKES, (0, 0, 0))
+        return vcpus, memory_mb, disk_mb
     disk_gb = (facts.get("root_gb") or 0) + (facts.get("ephemeral_gb") or 0)
     return facts["vcpus"], facts.get("memory_mb") or 0, 1024 * disk_gb
 
 
 def _sum(sizes: Iterable[Sizes]) -> Sizes:
-    return tuple(map(sum, zip((0, 0, 0), *sizes, strict=True)))
+    vcpus, memory_mb, disk_mb = map(sum, zip((0, 0, 0), *sizes, strict=True))
+    return vcpus, memory_mb, disk_mb

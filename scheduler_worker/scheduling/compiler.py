@@ -201,7 +201,7 @@ class _Compiler(msgspec.Struct):
         return unit(context)
 
     def _check(self) -> None:
-        """What no unit can find wrong by itself; once all of them are made."""
+        """Report what no single unit can; all of them are made."""
         for use in self.policy.weights:
             if not math.isfinite(use.factor):
                 self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")

@@ -91,8 +91,8 @@ class EvenLoadBalance(Balance):
         # Nothing is known of any host when a balance begins, and all of them cannot be new.
         first_s = now_s if known else now_s - rest_s
         up = [host.name for host in cluster.hosts if host.state == "up"]
-        seen_s = {name: known.get(name, first_s) for name in up}
-        return structs.replace(memory.without_moves_before(now_s - rest_s), seen_since_s=seen_s)
+        since_s = {name: known.get(name, first_s) for name in up}
+        return structs.replace(memory.without_moves_before(now_s - rest_s), seen_since_s=since_s)
 
     def _ready(
         self, hosts: Sequence[HostLoad], memory: BalanceMemory, clock: BoundsClock

@@ -246,14 +246,14 @@ class _Parser:
             known = ", ".join(FUNCTIONS)
             message = f"{quoted(token.text)} is not a function; known are: {known}"
             raise self._unsupported(message, token)
-        given = self._arguments(self._valid if token.text == "valid" else self._expr)
+        operands = self._arguments(self._valid if token.text == "valid" else self._expr)
         arity = FUNCTIONS[token.text]
         if arity is None:
-            return self._fold("and" if token.text == "valid" else token.text, given, token)
-        if arity != len(given):
-            message = f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(given)}"
+            return self._fold("and" if token.text == "valid" else token.text, operands, token)
+        if arity != len(operands):
+            message = f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(operands)}"
             raise self._unsupported(message, token)
-        return self._step(token.text, *given, at=token.at)
+        return self._step(token.text, *operands, at=token.at)
 
     def _arguments(self, argument: Callable[[], int]) -> list[int]:
         """``arguments = "(" argument { "," argument } ")"``."""

@@ -163,8 +163,10 @@ class ComputeApi:
             return str(error)
         return None
 
-    def _look(self, path: str, form: type[Any], refusals: Collection[int] = (), **more: Any) -> Any:
-        body = self._ask("GET", path, refusals, **more)
+    def _look(
+        self, path: str, form: type[Any], refusals: Collection[int] = (), **arguments: Any
+    ) -> Any:
+        body = self._ask("GET", path, refusals, **arguments)
         try:
             return msgspec.json.decode(body, type=form)
         except (msgspec.DecodeError, UnicodeError) as error:

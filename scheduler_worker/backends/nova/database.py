@@ -80,10 +80,10 @@ def now_of(dialect: str) -> ColumnElement[datetime]:
     return func.utc_timestamp(type_=DateTime())
 
 
-def _parsed(what: str, given: str) -> URL:
+def _parsed(what: str, connection: str) -> URL:
     """The URL with the driver that is used, whichever it names. Raises ConfigError."""
     try:
-        url = make_url(given)
+        url = make_url(connection)
         dialect = _SCHEMES[url.get_backend_name()]
     except (ArgumentError, ValueError, KeyError):
         raise ConfigError(

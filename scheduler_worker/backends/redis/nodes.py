@@ -326,5 +326,5 @@ def _handshake(connection: Any) -> None:
     try:
         info = parsed_info(connection.read_response())
     except exceptions.ResponseError:
-        return  # the account may not run INFO: lost writes then go unnoticed, see engine.py
+        return  # the account may not run INFO: lost writes then go unnoticed, as ``advice`` says
     connection.run_id = "".join(info.get(name, "")[:12] for name in ("run_id", "master_replid"))

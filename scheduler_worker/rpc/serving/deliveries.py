@@ -271,7 +271,7 @@ class DeliveryTracker:
         return together + [Ack(tag, multiple=False) for tag in done if tag > head]
 
     def forget(self, work: Work) -> None:
-        """Have it in flight no more: it ends here, or its message went to another worker."""
+        """The work is no longer in flight: it ends here, or its message went to another worker."""
         if self._in_flight.get(work.id) is work:
             del self._in_flight[work.id]
             self.bytes_in_flight -= work.delivery.size

@@ -212,7 +212,10 @@ def _call_monitor_s(value: object) -> float | None:
 
 
 def encode_result(request: WireRequest, result: Result) -> bytes | None:
-    """The answer to a caller, None for a cast; what cannot be encoded fails. Never raises."""
+    """The answer to a caller; None for a cast. Never raises.
+
+    A value that cannot be encoded becomes a failure.
+    """
     if request.call_id is None or result.is_dropped:
         return None
     if result.failure is None:

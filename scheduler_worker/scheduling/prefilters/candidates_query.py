@@ -182,7 +182,7 @@ def rooms(answer: CandidatesAnswer) -> dict[str, Mapping[str, ProviderRoom]]:
     return {uuid: summary.rooms for uuid, summary in answer.summaries.items()}
 
 
-def _uses(needs: Needs, wanted: Resources, request: AllocationRequest) -> tuple[ProviderUse, ...]:
+def _uses(needs: Needs, amounts: Resources, request: AllocationRequest) -> tuple[ProviderUse, ...]:
     """What each group takes of which provider.
 
     The mappings say so of groups with a name. The flavor's takes each class from the provider that
@@ -201,10 +201,10 @@ def _uses(needs: Needs, wanted: Resources, request: AllocationRequest) -> tuple[
     serving = request.mappings.get("", ())
     options = {
         name: [p for p in serving if request.held.get(p, {}).get(name, 0) > taken[p, name]]
-        for name, _ in wanted
+        for name, _ in amounts
     }
     chosen: dict[str, dict[str, int]] = {}
-    for name, amount in sorted(wanted, key=lambda item: len(options[item[0]])):
+    for name, amount in sorted(amounts, key=lambda item: len(options[item[0]])):
         # One that serves nothing else of the flavor must be there for this.
         for provider in sorted(options[name], key=lambda provider: provider in chosen)[:1]:
             chosen.setdefault(provider, {})[name] = amount

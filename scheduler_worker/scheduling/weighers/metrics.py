@@ -33,7 +33,8 @@ def ratios(items: Iterable[str]) -> Ratios:
     return tuple(pairs)
 
 
-_FRACTIONS = frozenset(f"cpu.{of}percent" for of in ("user.", "kernel.", "idle.", "iowait.", ""))
+_MODES = ("user.", "kernel.", "idle.", "iowait.", "")
+_FRACTIONS = frozenset(f"cpu.{mode}percent" for mode in _MODES)
 """Metrics reported as 0..1 and weighed as whole percents."""
 _LARGEST = 1e18
 """Values beyond this are taken for invalid, so that weights stay finite."""

@@ -8,7 +8,10 @@ from scheduler_worker.ports import Publisher
 
 
 class AgentTarget:
-    """Casts ``migrate`` and ``set_host_power`` to a topic; its agent reports what became of it."""
+    """Casts ``migrate`` and ``set_host_power`` to a topic.
+
+    The agent answers with ``report_migration`` and ``report_power``.
+    """
 
     def __init__(self, publisher: Publisher, topic: str) -> None:
         self._publisher = publisher

@@ -49,7 +49,15 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         observer = observer or Observer()
         self._ledgers = Ledgers(fleet, observer, settings.limits)
         self._deps = BalancingDependencies(
-            fleet, lock, pipelines, target, power_target, self._ledgers, clock, observer, settings
+            fleet=fleet,
+            lock=lock,
+            pipelines=pipelines,
+            target=target,
+            power_target=power_target,
+            ledgers=self._ledgers,
+            clock=clock,
+            observer=observer,
+            settings=settings,
         )
         self._last_rounds = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}

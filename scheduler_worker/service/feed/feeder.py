@@ -160,7 +160,7 @@ class Feeder(Periodic):
         }  # fmt: skip
 
     def parts(self) -> list[tuple[PartProgress, float | None]]:
-        """How far each part is, and since how many seconds not all is known; None: it never was."""
+        """Progress of each part, and seconds since all of it was known; None: it never was."""
         state, now_s = self.records.state, self._now_s()
         return [
             (part, max(0.0, now_s - part.synced_at_s) if part.synced_at_s else None)

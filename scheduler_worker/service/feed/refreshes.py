@@ -82,7 +82,7 @@ class RefreshRecords(Replica):
         return after.begun + 1
 
     def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
-        """Begin a refresh if one is requested or unfinished; its number, and what it is to ask."""
+        """Begin a refresh if one is requested or unfinished; returns its number and questions."""
 
         def begun(book: RefreshRequests) -> RefreshRequests:
             if book.wanted <= book.done:

@@ -190,7 +190,7 @@ def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:
 
 
 def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
-    """The positions of clusters that have a host, the best first. All their locks are held."""
+    """The positions of clusters that have a host, best first. The caller holds their locks."""
     by_policy: dict[PolicyReference, list[int]] = {}
     for at, view in enumerate(views):
         by_policy.setdefault(view.pipeline.policy, []).append(at)

@@ -87,13 +87,13 @@ class AuditLog(Audit):
         super().__init__(clock)
         self._store = store
         self.entries = store.audit
-        """Changes and refused attempts."""
+        """Changes and refused attempts, as :meth:`PolicyStore.audit` finds them."""
 
     def record(self, entry: AuditEntry) -> None:
         self._store.record(entry)
 
     def purge(self, days: float) -> int:
-        """Delete entries older than so many days; how many. A large backlog takes several calls."""
+        """Delete old entries; returns how many. A large backlog takes several calls."""
         before_s = self._clock.time_s() - days * _DAY_S
         deleted = 0
         for _ in range(_MAX_BATCHES):

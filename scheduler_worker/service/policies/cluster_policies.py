@@ -37,7 +37,7 @@ class ClusterPolicies:
     def __init__(self, fleet: Fleet, pipelines: Callable[[], Pipelines]) -> None:
         self._fleet = fleet
         self.clusters = fleet.read_names
-        """The names of the clusters that have hosts, or had some."""
+        """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""
         self._pipelines = pipelines
 
     @property
