@@ -434,3 +434,5 @@ def test_resources_of_extra_specs_leave_the_flavor_as_it_is():
     spec = codec.decode_request_spec({"flavor": flavor})
     assert (spec.flavor.vcpus, spec.flavor.memory_mb) == (8, 4096)
     assert [cell["memory"] for cell in spec.numa_topology["cells"]] == [2048, 2048]
+    without = codec.decode_request_spec({"flavor": flavor, "numa_topology": None})
+    assert without.numa_topology is None, "Nova's API computes it, and sends null where it is none"

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.requests import explain
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.waiters import complete
 from tests.support.nova_cases import documents
 from tests.support.samples import SAMPLES
-from tests.support.services import World, host
+from tests.support.services import World
 
 CONTEXT = Context(request_id="req-1")
 NOBODY: Any = None
@@ -99,28 +98,3 @@ def test_every_recorded_request_is_prepared_alike_by_every_method(reached_by, sp
     assert reached_by("cast", spec) == selected
     explained = reached_by("explain", spec)
     assert explained == selected or explained.spec == selected.spec
-
-
-@pytest.fixture
-def methods() -> Methods:
-    world = World(filters=(NUMATopologyFilter,))
-    world.report(host("a"))
-    return Methods(world)
-
-
-DEDICATED = {"flavor": {"vcpus": 1, "memory_mb": 16, "extra_specs": {"hw:cpu_policy": "dedicated"}}}
-
-
-def test_a_host_without_numa_cells_takes_no_pinned_instance_by_any_method(methods):
-    with pytest.raises(NoValidHost):
-        methods.select(DEDICATED)
-    assert methods.cast(DEDICATED)["error"]["type"] == "NoValidHost"
-    explained = methods.explain(DEDICATED)
-    assert explained.chosen is None
-    assert explained.verdicts[0].rejected_by == "NUMATopologyFilter"
-
-
-def test_an_explicit_null_topology_is_kept(methods):
-    """Nova's API computes the topology itself, and sends null where there is none."""
-    [[chosen]] = [methods.select({**DEDICATED, "numa_topology": None})]
-    assert chosen["host"] == "a"

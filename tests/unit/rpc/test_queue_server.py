@@ -180,27 +180,6 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
 # Taking no more requests
 
 
-def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(connections):
-    gate = Gate()
-    server = make(wait=gate, echo=echo)
-    server.start()
-    [connection] = connections
-    connection.deliver(message(1, "wait", _msg_id="call", _reply_q="caller"))
-    gate.wait_for(1)
-    server.take_requests(False)
-    await_rounds(server)
-    assert not connection.consumes_shared
-    assert server.problem() is None
-    gate.opened.set()
-    eventually(lambda: len(connection.performed) == 2)
-    assert isinstance(connection.performed[0], Publish)
-    server.take_requests(True)
-    await_rounds(server)
-    assert connection.consumes_shared
-    server.stop(5)
-    assert server.failure() is None
-
-
 def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(
     connections, monkeypatch
 ):
