@@ -254,13 +254,6 @@ def test_every_worker_knows_what_is_shared_and_reads_it_again_each_minute(caplog
     assert reading.feed.sharing.known() == (found,)
     reading.run(2)
     assert reading.feed.sharing.known()[0].usages == {"DISK_GB": 30}
-
-
-def test_what_is_shared_stays_known_while_placement_is_away():
-    reading = Reading("a")
-    reading.placement.add_child("nfs", "nfs", DISK_GB=100)
-    reading.placement.shares = {"nfs"}
-    reading.run()
     reading.placement.is_away = True
     reading.run(61)
     assert [each.name for each in reading.feed.sharing.known()] == ["nfs"]

@@ -113,12 +113,6 @@ def test_an_older_version_that_knows_of_no_reports_lists_newer_workers(world):
     }
 
 
-def test_an_older_worker_has_no_report(world):
-    put(world, presence.SCOPE, {"name": "a", "version": "0", "topic": "t"})
-    [found] = ReportedWorkers(world.state).read()
-    assert (found.name, found.report, found.state) == ("a", None, "no report")
-
-
 def test_the_report_of_a_newer_worker_is_read_as_far_as_it_is_known(world):
     worker(world).renew()
     newer = msgspec.to_builtins(FULL) | {"at_s": world.clock.time_s(), "mood": "fine"}

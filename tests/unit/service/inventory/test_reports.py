@@ -82,18 +82,6 @@ def test_two_reports_of_a_host_in_one_message_are_taken_in_order(world):
     assert (shown["vcpus_used"], shown["host_ip"]) == (4, "192.0.2.1")
 
 
-def test_a_report_of_use_that_lists_the_instance_absorbs_its_reservation(world):
-    world.report(host("a"))
-    world.place("i1")
-    world.report({"host": "a", "instances": [{"uuid": "i1"}]})
-    assert world.reserved() == {"a": ["i1"]}, "listed, but its use is not reported yet"
-    world.report({"host": "a", "vcpus_used": 1, "instances": []})
-    assert world.reserved() == {"a": ["i1"]}, "this use does not include it"
-    world.report({"host": "a", "vcpus_used": 1, "instances": [{"uuid": "i1"}]})
-    assert world.reserved() == {}
-    assert world.fleet.cluster("default").table.state(0).vcpus_used == 1
-
-
 def test_confirmed_reservations_last_until_the_use_is_reported(world):
     world.report(host("a"))
     world.place("i1")

@@ -7,7 +7,6 @@ import pytest
 
 from scheduler_worker.codec import decode_host_reports
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.service.state import records
 from tests.support.services import World, host, request
 
 
@@ -149,19 +148,3 @@ def test_explain_names_the_source_that_reports_a_host_with_a_silent_compute_serv
 def test_a_source_has_a_short_plain_name(world):
     with pytest.raises(RequestError, match=r"hosts\[0\]\.source: expected"):
         decode_host_reports([{"host": "a", "source": "two words"}])
-
-
-STORED = (
-    b'{"uuid":"uuid-a","host":"a","nodename":"a","cluster":"default","reported_at_s":100.0,'
-    b'"vcpus":4,"memory_mb":8192,"local_gb":100,"updated_at":99.0,"vcpus_used":1}'
-)
-"""A record as the release before sources were known stored it."""
-
-
-def test_a_stored_record_without_sources_was_heard_of_with_its_last_report(world):
-    record = records.read_host(STORED)
-    replica = world.fleet.cluster("default")
-    replica.take("h:uuid-a", 99, STORED)
-    assert replica.table.heartbeat_s[0] == 100.0
-    assert (record.sources, record.updated_at) == ({}, 99.0)
-    assert records.put_host(record).value.count(b"compute_reported_at_s") == 0

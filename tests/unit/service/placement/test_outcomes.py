@@ -44,16 +44,6 @@ def test_a_refusal_is_reported_with_the_filter_that_caused_it(world):
     assert outcome.reason == "There are not enough hosts available."
 
 
-def test_a_multi_cluster_placement_names_its_clusters(world):
-    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
-    world.ask("i1", "i2")
-    [outcome] = world.observed.outcomes
-    assert (outcome.result, outcome.cluster) == ("placed", "one+two")
-    assert sorted(outcome.hosts) == ["a", "b"]
-    names = [event[0] for event in world.observed.events]
-    assert names.count("granted") == names.count("ended")
-
-
 def test_other_errors_are_reported_by_name(world, monkeypatch):
     world.report(host("a"))
     with pytest.raises(RequestError):

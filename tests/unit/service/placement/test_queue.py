@@ -76,13 +76,6 @@ def queue_up(world: QueueWorld, pool: Threads, *names: str, **spec) -> list[Futu
     return asking
 
 
-def test_a_request_that_is_alone_is_a_batch_of_one(make):
-    world = make()
-    for name in ("i1", "i2", "i3"):
-        assert world.place(name) == ["a"]
-    assert world.batches == [["i1"], ["i2"], ["i3"]]
-
-
 def test_requests_that_join_while_the_leader_waits_share_its_commit_up_to_the_bound(make, pool):
     world = make(max_batch=4, ordering="fifo")
     blocking = world.block()
@@ -163,24 +156,6 @@ def test_a_refusal_stands_without_the_store(make, monkeypatch):
         monkeypatch.setattr(world.state, method, raising(StateUnavailable("it is away")))
     with pytest.raises(NoValidHost):
         world.place("i1", vcpus=2000)
-
-
-def test_a_priority_boost_overtakes_requests_that_arrived_shortly_before(make, pool):
-    world = make(max_batch=1, max_priority_boost_s=2.0)
-    blocking = world.block()
-    low = {"priority": -100}  # boosts by 0 s
-    high = {"priority": 100, "vcpus": 0, "memory_mb": 0}  # boosts by 2 s
-    asking = queue_up(world, pool, "first", **low)
-    world.clock.advance(1)
-    asking += queue_up(world, pool, "slow", **low)
-    world.clock.advance(1)
-    asking += queue_up(world, pool, "urgent", **high)
-    world.clock.advance(2.5)
-    asking += queue_up(world, pool, "late", **high)
-    world.state.release(blocking)
-    for each in asking:
-        assert each.result(SOON_S) == ["a"]
-    assert world.batches == [["first"], ["urgent"], ["slow"], ["late"]]
 
 
 def test_requests_whose_deadline_has_passed_leave_the_queue_wherever_they_stand(make, pool):

@@ -12,16 +12,6 @@ from tests.support.interrupted import overtake
 from tests.support.services import World, host, request
 
 
-def test_a_decision_is_stored_as_a_reservation(world):
-    world.report(host("a"), host("b", memory_mb=4096))
-    decision = world.ask("i1")
-    assert decision.selections[0][0].service_host == "a"
-    [reservation] = world.reservations()
-    assert reservation["instance_uuid"] == "i1"
-    assert reservation["resources"]["memory_mb"] == 1024
-    assert reservation["expires_at_s"] == world.clock.time_s() + world.limits.reservation_ttl_s
-
-
 def test_random_choices_are_seeded_by_the_request_id():
     """So recorded requests replay exactly, and different requests choose different hosts."""
 
@@ -80,62 +70,12 @@ def test_no_request_is_refused_for_a_cluster_that_another_worker_has_just_got(wo
     assert other.place("i3", scheduler_hints={"cluster": ["newer"]}) == ["c"]
 
 
-@pytest.mark.parametrize("cluster", ["default", "another"])
-def test_a_repeated_request_gets_the_reserved_host_and_reserves_nothing_more(world, cluster):
-    world.report(host("a"), host("b", cluster=cluster, memory_mb=4096))
-    assert world.place("i1") == ["a"]
-    world.report({"host": "a", "memory_mb_used": 8192})
-    assert world.beside().place("i1") == ["a"]
-    assert world.reserved() == {"a": ["i1"]}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ignore_hosts": ["A"]},
-        {"retry": {"num_attempts": 1, "hosts": [{"host": "a", "hypervisor_hostname": "a"}]}},
-        {"memory_mb": 2048},
-        {"requested_destination": {"host": "b"}},
-    ],
-)
-def test_a_reservation_that_no_longer_suits_is_not_answered(world, change):
-    world.report(host("a", memory_mb=4096), host("b", memory_mb=2048))
-    assert world.place("i1") == ["a"]
-    world.report({"host": "b", "memory_mb": 16384})
-    assert world.place("i1", **change) == ["b"]
-
-
-def test_multi_create_is_all_or_nothing(world):
-    world.report(host("a", vcpus=2), host("b", vcpus=1))
-    with pytest.raises(NoValidHost):
-        world.ask("i1", "i2", "i3", "i4")
-    assert world.reserved() == {}
-    assert sorted(world.place("i1", "i2", "i3")) == ["a", "a", "b"]
-
-
 def test_a_partly_reserved_multi_create_is_completed(world):
     world.report(host("a"), host("b"))
     world.place("i1")
     assert len(world.place("i1", "i2")) == 2
     assert sorted(sum(world.reserved().values(), [])) == ["i1", "i2"]
     assert [each.repeated for each in world.observed.outcomes] == [0, 1]
-
-
-def test_anti_affinity_includes_reservations_of_other_requests(world):
-    world.report(host("a"), host("b"))
-    group = {"policy": "anti-affinity", "members": ["i1", "i2", "i3"], "hosts": []}
-    placed = world.place("i1", instance_group=group)
-    assert world.beside().place("i2", instance_group=group) != placed
-    with pytest.raises(NoValidHost):
-        world.place("i3", instance_group=group)
-
-
-def test_alternates_are_offered_and_not_reserved(world):
-    world.report(*(host(name) for name in "abcd"))
-    [[chosen, *alternates]] = world.ask("i1", alternates=2).selections
-    assert len(alternates) == 2
-    assert chosen.service_host not in {each.service_host for each in alternates}
-    assert sum(len(each) for each in world.reserved().values()) == 1
 
 
 def test_a_rebuild_check_reserves_nothing(world):
@@ -160,13 +100,6 @@ def test_a_rebuild_check_may_be_refused(world):
     assert ("granted", "one") not in world.observed.events, "it needs no lock"
 
 
-def test_forced_hosts_skip_the_filters(world):
-    world.report(host("a", vcpus=1, vcpus_used=1), host("b"))
-    assert world.place("i1", force_hosts=["A"]) == ["a"]
-    with pytest.raises(NoValidHost):
-        world.place("i2", force_hosts=["a"], ignore_hosts=["a"])
-
-
 def test_a_request_goes_to_the_named_cluster_or_the_best_or_the_next(world):
     world.report(host("a", cluster="small", memory_mb=2048), host("b", cluster="large"))
     assert world.place("i1") == ["b"]
@@ -176,19 +109,6 @@ def test_a_request_goes_to_the_named_cluster_or_the_best_or_the_next(world):
         world.place("i4", memory_mb=7168)
     with pytest.raises(RequestError, match=r"no cluster 'x'; known are large, small"):
         world.place("i5", scheduler_hints={"cluster": ["x"]})
-
-
-def test_instances_that_fit_no_single_cluster_are_placed_in_several(world):
-    world.report(host("a", cluster="one", vcpus=2), host("b", cluster="two", vcpus=2))
-    assert set(world.place("i1", "i2", "i3")) == {"a", "b"}
-    placed = list(world.reserved().values())
-    assert sorted(len(each) for each in placed) == [1, 2]
-    assert sorted(sum(placed, [])) == ["i1", "i2", "i3"]
-    with pytest.raises(NoValidHost):
-        world.place("j1", "j2")
-    assert sorted(sum(world.reserved().values(), [])) == ["i1", "i2", "i3"]
-    assert len(world.place("i1", "i2", "i3")) == 3, "asked again, answered again"
-    assert world.place("j3") is not None
 
 
 def test_a_server_group_is_placed_in_several_clusters_too(world):
@@ -232,31 +152,6 @@ def test_an_empty_fleet_and_a_full_one_have_different_errors(world, spec):
             NoValidHost, match="There are no hosts: none has reported to cluster east"
         ):
             world.ask("i1", scheduler_hints={"cluster": ["east"]})
-
-
-def test_unanswered_decisions_are_known_until_they_are_answered(world):
-    world.report(host("a"))
-    decision = world.ask("i1")
-    assert world.scheduler.unanswered() == ["i1"]
-    world.scheduler.answered(decision)
-    assert world.scheduler.unanswered() == []
-
-
-def test_explain_has_reasons_and_reserves_nothing(world):
-    world.report(host("a"), host("b", vcpus=1, vcpus_used=1), host("c", memory_mb=512))
-    explanation = world.scheduler.explain(request("i1"))
-    assert (explanation.reason, explanation.not_found) == (None, {})
-    found = explanation.clusters["default"]
-    verdicts = {each.host: each for each in found.verdicts}
-    assert found.chosen == "a"
-    assert verdicts["a"].weight is not None
-    assert verdicts["b"].rejected_by == "CoreFilter"
-    assert verdicts["c"].rejected_by == "RamFilter"
-    assert "512" in verdicts["c"].reason
-    assert world.reserved() == {}
-    only = world.scheduler.explain(request("i1"), hosts=["c"]).clusters["default"]
-    assert [each.host for each in only.verdicts] == ["c"]
-    assert only.left_out == 0
 
 
 def test_an_explanation_names_the_hosts_without_a_verdict(world):

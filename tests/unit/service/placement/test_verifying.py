@@ -92,6 +92,7 @@ def cloud() -> Cloud:
 def test_hosts_that_are_as_known_cost_one_question(cloud):
     assert cloud.hosts(alternates=2) == ["a", "b", "c"]
     assert cloud.source.calls == {"connect": 1, "services of some": 1}
+    assert cloud.trees.asked == [], "plain requests do not depend on trees"
     assert cloud.results() == ["known"]
 
 
@@ -120,17 +121,11 @@ def test_a_host_without_heartbeats_or_a_service_is_not_answered(cloud):
     assert cloud.hosts("i2") == ["c"]
 
 
-def test_where_every_host_is_down_there_is_no_valid_one(cloud):
-    cloud.force_down(*NAMES)
-    with pytest.raises(NoValidHost):
-        cloud.hosts()
-    assert cloud.world.reserved() == {}
-
-
 def test_a_host_that_is_named_is_verified_too(cloud):
     cloud.force_down("b")
     with pytest.raises(NoValidHost):
         cloud.hosts(requested_destination={"host": "b"})
+    assert cloud.world.reserved() == {}
 
 
 def test_what_was_claimed_on_a_host_that_has_changed_is_taken_back():
@@ -205,11 +200,6 @@ def test_a_change_that_was_stored_meanwhile_is_one_all_the_same(cloud, monkeypat
 
 
 # Placement's trees
-
-
-def test_plain_requests_do_not_depend_on_trees(cloud):
-    cloud.hosts(alternates=1)
-    assert cloud.trees.asked == []
 
 
 def test_requests_that_depend_on_trees_have_them_verified(cloud):

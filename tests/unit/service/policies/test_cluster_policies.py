@@ -6,20 +6,13 @@ import pytest
 
 from scheduler_worker.errors import ClusterPolicyError, Conflict, NoValidHost, RequestError
 from scheduler_worker.model.policies import (
-    BalanceUse,
     ClusterPolicy,
     FilterUse,
-    SelectorUse,
     WeightUse,
 )
-from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
-from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.plugin import Balance
-from scheduler_worker.scheduling.selectors import ChoiceParameters
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.policies.units import unit_catalogue
 from tests.support.interrupted import before_next
 from tests.support.services import World, host, request
 
@@ -56,12 +49,6 @@ def meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, attached: ClusterPo
 
 def image() -> dict:
     return {"image": {"id": "img"}, "memory_mb": 10}
-
-
-def test_a_cluster_without_a_policy_has_nova(world):
-    found = attach_to(world).in_force("one")
-    assert found.name == "nova"
-    assert [each.unit for each in found.filters] == [each.__name__ for each in FILTERS]
 
 
 def test_an_attached_policy_decides_in_every_worker(world):
@@ -102,13 +89,6 @@ def test_an_older_version_or_another_document_of_one_is_refused(world, later):
     with pytest.raises(Conflict, match="needs a version above 3"):
         policies.attach("one", later)
     assert policies.in_force("one") == policy(version=3)
-
-
-def test_another_policy_may_have_any_version(world):
-    policies = attach_to(world)
-    policies.attach("one", policy(version=3))
-    policies.attach("one", policy("other", version=1))
-    assert policies.in_force("one").name == "other"
 
 
 def test_a_policy_that_cannot_be_compiled_is_refused_with_all_errors(world):
@@ -204,23 +184,3 @@ def test_settling_refuses_what_cannot_be_compiled_and_keeps_the_old_document(wor
     with pytest.raises(RequestError, match="Gone"):
         attached.settle("one", lambda _: policy("p", filters=(FilterUse(unit="Gone"),)))
     assert attached.in_force("one") == policy()
-
-
-def test_parameters_of_a_balance_are_checked_like_others():
-    class Moves(Balance):
-        parameters_type = ChoiceParameters
-
-        def plan(self, cluster, memory, now_s):
-            raise NotImplementedError
-
-    catalogue = unit_catalogue({"Moves": Moves})
-    used = ClusterPolicy(
-        id="p",
-        name="p",
-        version=1,
-        balance=BalanceUse(unit="Moves"),
-        selector=SelectorUse(unit="NormalizedSum"),
-        parameters={"host_subset_size": "many"},
-    )
-    with pytest.raises(ClusterPolicyError, match=r"Moves: .*host_subset_size"):
-        compile_policy(used, catalogue, Options())

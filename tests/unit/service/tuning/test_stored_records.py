@@ -2,12 +2,7 @@
 
 import json
 
-import msgspec
-
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.tuning.records import EntityState, SetBy
-from scheduler_worker.tuning.averages import Windows
-from scheduler_worker.tuning.samples import Entity, HeldChange
 from tests.support.tuners import Scenario
 
 STORED_AT_S = 1_700_000_030.0
@@ -59,39 +54,3 @@ def test_stored_turns_states_and_policies_are_read_and_written_in_the_same_form(
     assert json.loads(records["u:default"]).keys() == json.loads(LEASE).keys()
     scenario.tuner.policies.refresh()
     assert scenario.tuner.describe()["turns"]["default"] == json.loads(records["u:default"])
-
-
-class EarlierEntityState(msgspec.Struct, frozen=True, array_like=True):
-    """What releases without ``set_by`` read and write."""
-
-    entity: Entity
-    evaluated_at_s: float | None = None
-    emitted: dict[str, float] = {}
-    held: dict[str, HeldChange] = {}
-    windows: Windows = {}
-
-
-def test_an_earlier_release_reads_what_this_one_writes_and_the_other_way_round():
-    vm = Entity("VM", "v1")
-    rules = {"cpu.quota": SetBy(("cpu:less",), 7.0)}
-    ours = EntityState(vm, 7.0, {"cpu.quota": 5.0}, {"cpu:more": HeldChange(15.0, 1.0)}, {}, rules)
-    theirs = msgspec.json.decode(msgspec.json.encode(ours), type=EarlierEntityState)
-    assert theirs.emitted == ours.emitted and theirs.held == ours.held
-    read_back = msgspec.json.decode(msgspec.json.encode(theirs), type=EntityState)
-    assert read_back == msgspec.structs.replace(ours, set_by={})
-
-
-def test_a_value_that_an_earlier_release_emitted_has_no_rules_until_it_changes():
-    scenario = Scenario("scope: VM\nrules: {a: {output: fan.speed, target: 'default(vm.want, 1)'}}")
-    scenario.cycle()
-    host = json.loads(stored(scenario, "@tuning/default")["m:uuid-a"])
-    host["entities"] = [each[:5] for each in host["entities"]]
-    scenario.world.state.write(
-        "@tuning/default", [Transaction([Put("m:uuid-a", json.dumps(host).encode())])]
-    )
-    scenario.agents.more = {"v1": {"vm": {"want": 2}}}
-    scenario.cycle()
-    found = json.loads(stored(scenario, "@tuning/default")["m:uuid-a"])
-    rules = {each[0][1]: each[5] for each in found["entities"]}
-    assert rules["v1"].keys() == {"fan.speed"}
-    assert rules["v2"] == {}

@@ -271,19 +271,6 @@ def test_policies_that_cannot_be_read_stay_in_force(scenario):
     assert scenario.cycle() == []
 
 
-def test_policies_set_by_rpc_are_in_force_in_all_workers_until_withdrawn(scenario):
-    here, there = scenario.tuner.policies, scenario.another().policies
-    text = "scope: VM\nrules: {a: {output: memory.balloon, target: 7}}"
-    here.set("balloon", text)
-    assert {each.name: each.text for each in there.current()} == {"balloon": text}
-    here.set("more", text)
-    assert {each.name: each.text for each in there.current()} == {"balloon": text, "more": text}
-    there.set("more", None)
-    assert {each.name: each.text for each in here.current()} == {"balloon": text}
-    there.reset({"balloon": there.records.version("t:balloon")})
-    assert {each.name: each.text for each in here.current()} == scenario.files.texts
-
-
 def test_a_policy_by_rpc_that_does_not_load_is_refused_with_all_issues(scenario):
     broken = BROKEN.replace("rules:", "vars: {x: 1 +}\nrules:")
     with pytest.raises(RequestError, match=r"text: new:2:\d+: E_EXPR_SYNTAX.*; new:6:5: E_SCHEMA"):
