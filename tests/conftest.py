@@ -13,7 +13,9 @@ from nova_cloud.installation import Installation, default_installation
 
 from scheduler_worker.api import users
 from tests.support import trials as trials  # sets how Hypothesis searches
+from tests.support.certificates import Authority
 from tests.support.databases import MariaServer, PostgresServer
+from tests.support.handlers import Gate, Witness
 from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissing
 
 pytest_plugins = ["suite.costs"]
@@ -133,3 +135,22 @@ def maria_server(make_open_directory: Callable[[], Path]) -> Iterator[Server]:
     server = started(MariaServer(make_open_directory()))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def witness() -> Witness:
+    return Witness()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """A handler that waits; at the latest the test's end lets it pass."""
+    gate = Gate()
+    yield gate
+    gate.opened.set()

@@ -21,7 +21,6 @@ from scheduler_worker.ports import State
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus, Client
-from tests.support.handlers import Gate
 from tests.support.patience import NEVER_S, SOON_S
 from tests.support.threads import Threads
 
@@ -224,10 +223,3 @@ def serve(bus, topic) -> Iterator[Serve]:
 @pytest.fixture
 def client(bus, topic) -> Client:
     return bus.client(topic, timeout_s=SOON_S)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.opened.set()

@@ -66,11 +66,6 @@ def test_what_is_not_finished_when_the_stop_times_out_goes_to_another_server(ser
     assert server.stop(SOON_S) is True
 
 
-@pytest.fixture
-def witness() -> Witness:
-    return Witness()
-
-
 def break_down(server: Any) -> None:
     server._loop.call_soon(lambda: 1 // 0)
     eventually(lambda: server.failure() is not None)

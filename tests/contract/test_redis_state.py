@@ -100,11 +100,6 @@ class TestDeadPeers:
         assert ask(state, "waits")[0] == 1
         assert redis_client.keys("*:wake:*") == []
 
-    def test_a_dead_holder_costs_its_lease(self, state):
-        before_s = state.changes(SCOPE, NEVER).now_s
-        ask(state, "dead", hold_s=0.3)
-        assert acquire(state).changes.now_s >= before_s + 0.3
-
     def test_a_nudge_that_is_lost_costs_a_second_at_most(self, redis_engine, redis_client):
         state = redis_engine.open()
         grant = acquire(state)
@@ -313,15 +308,6 @@ class TestPages:
 
 
 class TestOperators:
-    def test_a_server_that_may_lose_data_has_a_warning(self, own_server, connect):
-        state = connect(own_server.url)
-        with redis.Redis.from_url(own_server.url) as client:
-            client.config_set("appendonly", "no")
-            client.config_set("maxmemory-policy", "allkeys-lru")
-        warnings = " ".join(state.check())
-        assert "appendonly yes" in warnings
-        assert "maxmemory-policy noeviction" in warnings
-
     def test_an_account_without_info_is_served(self, redis_url, redis_client, connect):
         redis_client.acl_setuser(
             "modest", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-info"]

@@ -213,10 +213,6 @@ class TestSentinel:
 
 class TestTls:
     @pytest.fixture
-    def authority(self, tmp_path) -> Authority:
-        return Authority(tmp_path)
-
-    @pytest.fixture
     def server(self, started, tmp_path, authority) -> TlsRedisServer:
         certificate, key = authority.issue("redis", f"IP:{LOOPBACK}")
         return started(TlsRedisServer(tmp_path / "tls", certificate=certificate, key=key))

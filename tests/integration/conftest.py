@@ -9,8 +9,6 @@ import pytest
 
 from tests.conftest import started
 from tests.support.amqp import Stage
-from tests.support.certificates import Authority
-from tests.support.handlers import Gate, Witness
 from tests.support.nova_databases import NovaCloud
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.workers import write_config
@@ -98,22 +96,3 @@ def stage(rabbit_server, tmp_path):
     stage = Stage(rabbit_server, tmp_path)
     yield stage
     stage.close()
-
-
-@pytest.fixture
-def witness() -> Witness:
-    return Witness()
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory) -> Authority:
-    """A certificate authority."""
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def gate():
-    """A handler that waits; at the latest the test's end lets it pass."""
-    gate = Gate()
-    yield gate
-    gate.opened.set()

@@ -111,17 +111,6 @@ def test_a_server_that_starts_before_its_broker_waits_for_it(stage):
         assert stage.client().call("echo", {}, value=1) == 1
 
 
-def test_connections_closed_by_the_broker_are_opened_again(stage, gate, witness):
-    stage.serve({"wait": gate}, observer=witness)
-    client = stage.client()
-    answer = in_thread(lambda: client.call("wait", {}))
-    gate.wait_for(1)
-    stage.rabbit.control("close_all_connections", "by a test")
-    witness.wait_for("connected again")
-    gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "passed"
-
-
 def test_a_workers_own_queue_expires_after_the_worker(stage):
     options = {"rabbit_transient_queues_ttl": 1}
     stage.serve({"echo": echo}, **options).stop(SOON_S)
@@ -162,15 +151,6 @@ def test_a_silent_broker_is_a_problem_before_the_connection_is_given_up(stage, w
             eventually(lambda: problem in (server.problem() or ""))
             assert witness.seen("lost") == 0
         eventually(lambda: server.problem() is None)
-
-
-def test_heartbeats_have_a_short_default_interval(stage):
-    def threshold(**options):
-        bus = stage.bus(**options)
-        return bus._transport.conf.oslo_messaging_rabbit.heartbeat_timeout_threshold
-
-    assert threshold() == 10
-    assert threshold(heartbeat_timeout_threshold=60) == 60
 
 
 @pytest.mark.parametrize("way", ["to_server", "to_client"])
@@ -296,10 +276,9 @@ def test_calls_and_large_answers_pass_through_tls(stage, tls_rabbit, tls):
 @pytest.mark.parametrize(
     ("trusted", "host", "error"),
     [
-        ("stranger", LOOPBACK, (BusUnavailable, "certificate verify failed")),
-        ("the system's", LOOPBACK, (BusUnavailable, "certificate verify failed")),
-        ("missing", LOOPBACK, (ConfigError, "ssl_ca_file")),
-        ("ours", "localhost", (BusUnavailable, "certificate is not valid for 'localhost'")),
+        ("stranger", LOOPBACK, "certificate verify failed"),
+        ("the system's", LOOPBACK, "certificate verify failed"),
+        ("ours", "localhost", "certificate is not valid for 'localhost'"),
     ],
 )
 def test_a_broker_that_cannot_be_trusted_is_refused(
@@ -307,11 +286,9 @@ def test_a_broker_that_cannot_be_trusted_is_refused(
 ):
     if trusted != "ours":
         del tls["ssl_ca_file"]
-    if trusted == "missing":
-        tls["ssl_ca_file"] = tmp_path / "missing.pem"
-    elif trusted == "stranger":
+    if trusted == "stranger":
         tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
-    with pytest.raises(error[0], match=error[1]):
+    with pytest.raises(BusUnavailable, match=error):
         stage.serve({"echo": echo}, url=tls_rabbit.tls_url(host), **tls)
 
 
@@ -324,18 +301,9 @@ def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
     assert started.get(timeout=SOON_S) is None
 
 
-@pytest.mark.parametrize(
-    ("is_trusted", "error"),
-    [(True, (Undeliverable, "Nobody listens")), (False, (BusUnavailable, "."))],
-)
-def test_a_client_connects_with_tls_by_a_file_alone(
-    stage, tls_rabbit, tls, tmp_path, is_trusted, error
-):
-    if not is_trusted:
-        tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
+def test_a_client_connects_with_tls_by_a_file_alone(stage, tls_rabbit, tls, tmp_path):
     default = {"transport_url": tls_rabbit.tls_url()}
     path = write_config(tmp_path / "client.conf", DEFAULT=default, oslo_messaging_rabbit=tls)
-    timeout_s = SOON_S if is_trusted else 5.0  # it retries for so long
-    connected = SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=timeout_s)
-    with connected as client, pytest.raises(error[0], match=error[1]):
+    connected = SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=SOON_S)
+    with connected as client, pytest.raises(Undeliverable, match="Nobody listens"):
         client.ping()

@@ -143,18 +143,6 @@ def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
     assert set(outcomes) == {"placed"}
 
 
-def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
-    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
-        client.update_hosts([host("small", memory_mb=4096), host("large")])
-        assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "large"
-        with config.open("a") as file:
-            file.write("[filter_scheduler]\nram_weight_multiplier = -1.0\n")
-        worker.process.send_signal(signal.SIGHUP)
-        worker.await_log("The configuration was read again")
-        assert client.select_destinations(SPEC, ["i2"])[0][0].service_host == "small"
-        assert worker.stop() == 0
-
-
 def test_a_stop_does_not_wait_for_a_reload_that_hangs(tmp_path):
     config = write_config(tmp_path / "w.conf")
     with WorkerProcess(config, "--embedded").ready() as worker, contextlib.ExitStack() as stack:

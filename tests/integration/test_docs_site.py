@@ -129,9 +129,3 @@ def hits(site) -> Iterator[dict[str, list[str]]]:
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_finds_its_page_among_the_first_hits(hits, question):
     assert f"{QUESTIONS[question]}.html" in hits[question][:3], hits[question][:10]
-
-
-def test_decisions_and_the_changelog_are_no_hits(hits):
-    found = {page for pages in hits.values() for page in pages}
-    assert found
-    assert not [page for page in found if page.startswith(("decisions/", "changelog"))]

@@ -104,22 +104,12 @@ def test_an_account_that_may_write_is_worth_a_warning(nova_cloud, examined, own_
     ]
 
 
-def test_what_is_wrong_in_nova_is_named(maria_cloud, examined, own_placement):
-    with_providers(maria_cloud, own_placement, "a", "b", "c")
-    maria_cloud.add_hosts("bare")  # no provider
-    maria_cloud.change_service("b", last_seen_up=now_utc(300))
-    maria_cloud.change_service("c", last_seen_up=now_utc(-30))
-    with maria_cloud._api.begin() as connection:
-        connection.exec_driver_sql("DELETE FROM host_mappings WHERE host = 'a'")
+def test_the_latest_heartbeat_shows_a_conductors_clock(maria_cloud, examined, own_placement):
+    with_providers(maria_cloud, own_placement, "a", "b")
+    maria_cloud.change_service("b", last_seen_up=now_utc(-30))
     status, found = examined(examined.written(read_only(maria_cloud)))
     assert status == 1
-    problems = {message for status, _, message in found if status != "ok"}
-    assert "1 hosts have no mapping to this cell and get no instances: a" in problems
-    assert "1 of 3 compute services are down: b" in problems
-    assert any("a heartbeat is" in each and "more than [nova_feed] overlap" in each
-               for each in problems)  # fmt: skip
-    assert any("1 of 3 compute nodes have no resource provider" in each and each.endswith(": bare")
-               for each in problems)  # fmt: skip
+    assert any("more than [nova_feed] overlap" in message for _, _, message in found)
 
 
 def test_a_table_that_is_missing_ends_the_examination(maria_cloud, examined, own_placement):
@@ -129,29 +119,6 @@ def test_a_table_that_is_missing_ends_the_examination(maria_cloud, examined, own
     assert status == 1
     assert any(status == "failed" and "services" in message for status, _, message in found)
     assert found[-1][1] == "the rest"
-
-
-@pytest.mark.deep
-def test_workers_beside_it_are_known_and_must_agree(maria_cloud, examined, own_placement):
-    with_providers(maria_cloud, own_placement, "a")
-    url = read_only(maria_cloud)
-    config = examined.written(url, "w1", nova_claims={"enabled": False})
-    with WorkerProcess(config, name="w1").ready() as worker:
-        worker.await_log("This worker feeds now")
-        status, found = examined(examined.written(url))
-        assert status == 1
-        assert (
-            "failed",
-            "the workers",
-            "[nova_claims] enabled is on for this configuration, and off for w1",
-        ) in found
-        status, found = examined(config)
-        assert status == 0
-        assert ("ok", "the workers", "1 workers share the state: w1") in found
-        assert any("1 consumers, 1 of them workers" in message for _, _, message in found)
-        assert worker.stop() == 0
-    _, found = examined(config)
-    assert ("ok", "the workers", "0 workers share the state: none") in found
 
 
 @pytest.mark.deep
@@ -171,10 +138,14 @@ def test_another_program_on_the_queue_is_found(
                 status == "warning" and "the others are nova-schedulers" in message
                 for status, _, message in found
             )
-            with WorkerProcess(examined.written(read_only(maria_cloud), "w1"), name="w1").ready():
+            claims = {"nova_claims": {"enabled": False}}
+            unlike = examined.written(read_only(maria_cloud), "w1", **claims)
+            with WorkerProcess(unlike, name="w1").ready():
                 status, found = examined(config)
                 assert status == 1
                 assert any("another program gets a part" in message for _, _, message in found)
+                differs = "[nova_claims] enabled is on for this configuration, and off for w1"
+                assert ("failed", "the workers", differs) in found
         finally:
             other.stop()
 

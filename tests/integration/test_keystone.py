@@ -178,7 +178,6 @@ def test_no_global_configuration_is_read(serving, keystone):
         ({"auth": "keystone"}, {"auth_url": ""}, r"\[keystone_authtoken\] auth_url: not set"),
         ({"auth": "both"}, {"auth_type": ""}, r"\[keystone_authtoken\] auth_type.*: not set"),
         ({"auth": "keystone"}, {"auth_type": "telepathy"}, r"\[keystone_authtoken\]: .*telepathy"),
-        ({"auth": "keystone"}, {"cafile": "/gone", "auth_url": ""}, "auth_url: not set"),
         ({"keystone_roles": "admin:boss"}, {}, r"\[api\] keystone_roles: .*boss"),
         ({"auth": "magic"}, {}, r"\[api\] auth: .*magic"),
     ],

@@ -12,7 +12,7 @@ from tests.support.nova_databases import NovaCloud
 from tests.support.patience import eventually
 from tests.support.placement_server import PlacementServer
 from tests.support.proxy import Proxy
-from tests.support.workers import WorkerProcess, connected, reserved, write_config
+from tests.support.workers import WorkerProcess, connected, write_config
 
 FEEDS = "This worker feeds now"
 
@@ -134,41 +134,6 @@ def test_a_cell_that_is_away_leaves_the_others_and_comes_back(cloud, write, rabb
 
 
 @pytest.mark.deep
-def test_hosts_are_judged_by_placement_from_the_first_request_on(
-    cloud, write, rabbit_url, placement_server, placement_cloud
-):
-    """A full host is in no sum of Placement, and its compute says that it is empty."""
-    consumers = []
-    for host in ("a1", "a2", "a3", "b1", "b2", "b3"):
-        cell = "cell1" if host.startswith("a") else "cell2"
-        node = str(uuid.uuid4())
-        cloud.change_host(host, cell_name=cell, uuid=node)
-        placement_cloud.add(node, node, VCPU=4, MEMORY_MB=4096, DISK_GB=100)
-        consumers.append(placement_cloud.claim(node, VCPU=4))
-    # Nothing but a look that is asked for would find these changes within the time of this test.
-    slow = {"services_interval": 600, "full_interval": 600}
-    spec = {"flavor": {"vcpus": 1, "memory_mb": 512}}
-    with (
-        WorkerProcess(write("w1", placement_server, **slow), name="w1"),
-        connected(rabbit_url) as client,
-    ):
-        # It waits until all hosts are known.
-        with pytest.raises(NoValidHost, match="not enough hosts"):
-            client.select_destinations(spec, [str(uuid.uuid4())])
-        placement_cloud.give_back(consumers[1])
-        [[chosen]] = client.select_destinations(spec, [str(uuid.uuid4())])
-        assert chosen.service_host == "a2"
-        cloud.change_service("a2", forced_down=True)
-        cloud.change_service("b1", cell_name="cell2", forced_down=True)
-        placement_cloud.give_back(consumers[4])
-        placement_cloud.give_back(consumers[3])
-        [[chosen]] = client.select_destinations(
-            spec | {"ignore_hosts": ["a2"]}, [str(uuid.uuid4())]
-        )
-        assert chosen.service_host == "b2"
-
-
-@pytest.mark.deep
 def test_a_pool_that_two_hosts_share_is_filled(
     cloud, write, rabbit_url, placement_server, placement_cloud
 ):
@@ -196,21 +161,3 @@ def test_a_pool_that_two_hosts_share_is_filled(
         for name in ("a1", "a2"):
             assert verdicts[name]["rejected_by"] == "PlacementCandidates"
             assert "needs 20 DISK_GB" in verdicts[name]["reason"]
-
-
-def test_a_reservation_ends_when_its_instance_will_not_come(cloud, write, rabbit_url):
-    with WorkerProcess(write("w1"), name="w1").ready() as worker, connected(rabbit_url) as client:
-        worker.await_log("All hosts of 2 cells are known")
-        deleted, failed, elsewhere, building = instances = [str(uuid.uuid4()) for _ in range(4)]
-        spec = {"flavor": {"vcpus": 1, "memory_mb": 512}, "force_hosts": ["a1"]}
-        client.select_destinations(spec | {"num_instances": 4}, instances)
-        cloud.boot(None, uuid=deleted, task_state="scheduling")
-        cloud.boot(None, uuid=failed, vm_state="error")
-        cloud.boot("a2", uuid=elsewhere)
-        cloud.boot(None, uuid=building, task_state="scheduling")
-        cloud.delete_instance(deleted)
-        eventually(lambda: reserved(client) == [building])
-        cloud.change_instance(building, host="a1", task_state="spawning")
-        cloud.boot("a3")
-        eventually(lambda: hosts(client)["a3"]["instances"])
-        assert reserved(client) == [building]

@@ -89,14 +89,6 @@ def test_a_stricter_policy_refuses_what_was_placed_and_nothing_in_force_is_touch
     assert state_of(api) == before
 
 
-def test_drained_hosts_get_nothing_and_unknown_ones_are_named(rehearsals, begin):
-    _, summary = ended(rehearsals, begin(drained=("a1",)))
-    assert summary.counts["refused"] == 3
-    record, summary = ended(rehearsals, begin(drained=("nowhere",)))
-    assert (record.state, summary) == ("failed", None)
-    assert record.problem == "host: there is no host 'nowhere'"
-
-
 def test_an_unknown_cluster_is_refused_at_once(rehearsals, begin):
     with pytest.raises(RequestError, match="there is no cluster 'nowhere'; known are east"):
         begin(cluster="nowhere")

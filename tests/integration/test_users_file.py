@@ -9,7 +9,6 @@ from scheduler_worker.api.users import User, edited, is_password, read_users, us
 from scheduler_worker.cli import manage
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.operations.callers import Grant
-from scheduler_worker.operations.reread import RereadFile
 from tests.support.threads import Threads
 from tests.support.workers import write_config
 
@@ -78,21 +77,6 @@ def test_many_editors_lose_nothing(path):
     with Threads(20) as threads:
         list(threads.map(add, range(20)))
     assert len(read_users(path.read_text(), "")) == 20
-
-
-def test_a_changed_file_is_read_again_and_a_broken_one_ignored(run, path, caplog):
-    run("add", "anna", "--role", "reader")
-    found = RereadFile(path, users_of)
-    assert found.current().keys() == {"anna"}
-    run("add", "bert", "--role", "reader")
-    assert found.current().keys() == {"anna", "bert"}
-    path.write_text("anna: [")
-    assert found.current().keys() == {"anna", "bert"}
-    found.current()
-    [problem] = caplog.messages
-    assert problem.endswith("what was read before stays in force")
-    path.unlink()
-    assert found.current().keys() == {"anna", "bert"}
 
 
 def test_a_file_that_is_missing_is_named_with_the_fix(path, run, capsys):

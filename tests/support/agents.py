@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
@@ -14,10 +13,9 @@ from scheduler_worker.service.state import records
 
 
 class Agent:
-    """Serves the methods of a topic, one call at a time, and calls the workers."""
+    """Serves the methods of a topic, one call at a time."""
 
     def __init__(self, bus: Bus, topic: str, host: str, **methods: Callable[..., Any]) -> None:
-        self.client = SchedulerClient(bus)
         endpoint = Endpoint(None, "1.0", methods)
         self._server = bus.server(topic, host, [endpoint], slots=1)
         self._server.start()

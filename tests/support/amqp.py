@@ -6,7 +6,7 @@ import re
 import struct
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -94,11 +94,8 @@ class Operator:
     def purge(self, queue: str) -> None:
         self._channel.queue_purge(queue)
 
-    def messages(self, queue: str) -> Generator[Any, None, None]:
-        """Consume a queue, acknowledging at once.
-
-        Raises TimeoutError when nothing arrives.
-        """
+    def take(self, queue: str) -> Any:
+        """The next message of a queue. Raises TimeoutError when none arrives."""
         inbox: deque[Any] = deque()
         try:
             tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
@@ -107,12 +104,11 @@ class Operator:
             self._connect()
             tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
         try:
-            while True:
-                while not inbox:
-                    self._connection.drain_events(timeout=SOON_S)
-                yield inbox.popleft()
+            while not inbox:
+                self._connection.drain_events(timeout=SOON_S)
         finally:
             self._channel.basic_cancel(tag)
+        return inbox.popleft()
 
     def consume_in_vain(self, queue: str) -> None:
         """Be another consumer of a queue, which keeps what it gets."""
@@ -125,11 +121,6 @@ class Operator:
             while True:
                 self._connection.drain_events(timeout=0.05)
         return len(self._kept)
-
-    def take(self, queue: str) -> Any:
-        """The next message of a queue."""
-        with contextlib.closing(self.messages(queue)) as found:
-            return next(found)
 
     def close(self) -> None:
         with contextlib.suppress(amqp.AMQPError):  # the broker may have closed it

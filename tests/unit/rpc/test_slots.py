@@ -11,7 +11,6 @@ import pytest
 from scheduler_worker.rpc.serving.execution import SlotWatch
 from scheduler_worker.rpc.slots import Slots, Task
 from scheduler_worker.waiters import Waiter
-from tests.support.handlers import Gate
 from tests.support.patience import SOON_S
 
 
@@ -30,13 +29,6 @@ def submitted(
 
 def submit(slots: Slots, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     return submitted(slots, function, *arguments)[0]
-
-
-@pytest.fixture
-def gate():
-    gate = Gate()
-    yield gate
-    gate.opened.set()
 
 
 def test_an_error_of_work_is_logged_and_its_slot_goes_on(caplog):

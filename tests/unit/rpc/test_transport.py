@@ -27,6 +27,7 @@ def test_options_get_our_defaults_and_may_be_registered_twice(conf):
     transport.register_opts(conf)
     transport.register_opts(conf)
     assert (conf.transport_url, conf.control_exchange) == ("local:/", "nova")
+    assert conf.oslo_messaging_rabbit.heartbeat_timeout_threshold == 10
 
 
 def test_the_configured_url_is_used(conf):

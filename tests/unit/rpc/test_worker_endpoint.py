@@ -91,12 +91,14 @@ def yielding():
     yield
 
 
-def test_a_cast_is_answered_by_a_cast(endpoint, publisher):
+def test_a_cast_is_answered_by_a_cast(endpoint, publisher, world):
     complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
     [sent] = publisher.sent
     assert (sent["topic"], sent["method"]) == ("conductor", "destinations_selected")
     [[chosen]] = sent["arguments"]["selections"]
     assert chosen["nova_object.data"]["service_host"] == "a"
+    assert sent["arguments"]["request_id"] == "r"
+    assert world.scheduler.unanswered() == []
 
 
 def test_priority_deadline_and_slot_reach_the_scheduler(endpoint, spy):
@@ -190,6 +192,8 @@ def test_copies_of_a_request_get_the_same_refusal(world, publisher):
     world.inventory.release(["other"])
     complete(endpoint_of(second, publisher).request_destinations(context, **BIG))
     assert answered(publisher) == ["NoValidHost", "NoValidHost"]
+    diagnosis = publisher.sent[0]["arguments"]["error"]["diagnosis"]
+    assert diagnosis["filters"][-1]["hosts_out"] == 0
     assert world.reserved() == {}
     complete(
         endpoint_of(second, publisher).request_destinations(Context(request_id="another"), **BIG)
