@@ -204,6 +204,9 @@ def test_no_secret_leaves_the_worker_when_a_password_is_refused(
             "DEFAULT": {"transport_url": rabbit_vhost_url},
             "state": {"url": redis_server.url.replace("//", f"//w:{SECRET}@")},
         },
+        "no url": {"DEFAULT": {"transport_url": f"rabbit://u:{SECRET}@h:port/"}},
+        "no state": {"state": {"url": f"sql://u:{SECRET}@h/"}},
+        "no number": {"state": {"url": f"redis://u:{SECRET}@h:port/"}},
     }.items():
         config = write_config(tmp_path / f"{name}.conf", **groups)
         with WorkerProcess(config, name=name) as worker:
