@@ -54,16 +54,6 @@ def test_a_policy_is_attached_by_its_name_in_any_case(rest):
         assert attached.find("scheduling_policy").get("id") == policy
 
 
-def test_an_attachment_that_is_refused_changes_nothing(rest):
-    policy = balanced(rest)
-    before = rest.state()
-    assert "there is no policy" in fault(attach(rest, "east", "unknown"), 400)
-    given = own_properties(HighUtilization="7")
-    assert "HighUtilization" in fault(attach(rest, "east", policy, given), 400)
-    assert fault(attach(rest, "north", policy), 404)
-    assert rest.state() == before
-
-
 def test_what_a_cluster_cannot_be_given_is_refused(rest):
     policy = balanced(rest)
     given = own_properties(HighUtilization="75")

@@ -47,19 +47,6 @@ def test_capacity_of_one_flavor(run):
     ]
 
 
-def test_capacity_of_a_file_in_a_setting(run, tmp_path):
-    path = tmp_path / "flavors.yaml"
-    path.write_text(
-        "flavors:\n- {name: small, vcpus: 1, memory_mb: 512}\n"
-        "- {name: large, vcpus: 4, memory_mb: 4096}\n"
-        "spec_obj: {scheduler_hints: {cluster: west}}\n"
-    )
-    found = json.loads(run("capacity", str(path), "--json"))
-    assert [(each["name"], each["instances"]) for each in found] == [("small", 1), ("large", 0)]
-    found = json.loads(run("capacity", str(path), "--json", "--cluster", "east"))
-    assert [(each["name"], each["instances"]) for each in found] == [("small", 8), ("large", 1)]
-
-
 def test_capacity_of_what_openstack_lists(run, monkeypatch):
     listed = [
         {"ID": "1", "Name": "m1", "RAM": 1024, "Disk": 0, "Ephemeral": 0, "VCPUs": 1, "Swap": "",

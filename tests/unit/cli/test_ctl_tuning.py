@@ -177,25 +177,6 @@ def test_the_samples_of_the_manual_are_valid(files):
 # run
 
 
-def test_a_run_prints_a_table_and_a_chart(files, capsys):
-    assert run("run", "--cycles", "4", "--interval", "10") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "seconds  web x.out",
-        "      0        100",
-        "     10         90",
-        "     20         80",
-        "     30         70",
-        "",
-        "web x.out",
-        "  100 ┤████",
-        "      ┤████▆▆▆▆",
-        "      ┤████████▃▃▃▃",
-        "   70 ┤████████████▁▁▁▁",
-        "      └────────────────",
-        "       0 s         30 s",
-    ]
-
-
 def test_there_are_as_many_cycles_as_samples(files, capsys):
     files(s_yaml="samples: [{vms: {web: {x: {out: 1}, policy: {goal: 0}}}, cycles: 2}, {}]")
     assert run("run", "--chart", "none") == 0

@@ -222,20 +222,6 @@ def test_requests_are_counted_by_how_they_ended(recent, clock):
     assert found.over_s == 5.0
 
 
-def test_what_was_five_minutes_ago_does_not_count(recent, clock):
-    decide(recent)
-    clock.advance(280)
-    decide(recent, "NoValidHost")
-    recent.time(LOCK_WAIT, 0.1, "east")
-    assert recent.lately().placed == 1
-    clock.advance(20)
-    found = recent.lately()
-    assert (found.placed, found.refused, found.durations.total) == (0, 1, 1)
-    clock.advance(280)
-    assert recent.lately().durations.total == 0
-    assert recent.lock_times() == {}
-
-
 def test_the_place_of_an_old_step_is_used_again(recent, clock):
     for _ in range(100):
         decide(recent)
