@@ -18,5 +18,7 @@ def test_the_shipped_files_are_made_again_to_the_byte():
         packed = (FLEET / f"{name}.gz").read_bytes()
         assert packed[4:8] == bytes(4)  # no time of day
         assert gzip.decompress(packed).decode() == made[name]
-    hosts = [msgspec.json.decode(each, type=HostReport) for each in made["hosts.jsonl"].splitlines()]
+    hosts = [
+        msgspec.json.decode(each, type=HostReport) for each in made["hosts.jsonl"].splitlines()
+    ]
     assert len(hosts) == 1000
