@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
+import pytest
 from greenlet import GreenletExit, getcurrent, greenlet
 
 Deed = Callable[[], object]
@@ -206,19 +207,11 @@ class Machine:
             "time": SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep),
             "random": SimpleNamespace(uniform=self.random.uniform, Random=random.Random),
         }
-        kept = [
-            (module, name, getattr(module, name))
-            for module in modules
-            for name in stand_ins
-            if hasattr(module, name)
-        ]
-        for module, name, _ in kept:
-            setattr(module, name, stand_ins[name])
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in modules:
+                for name in stand_ins.keys() & vars(module).keys():
+                    patch.setattr(module, name, stand_ins[name])
             yield
-        finally:
-            for module, name, original in kept:
-                setattr(module, name, original)
 
 
 class Lock:

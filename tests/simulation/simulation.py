@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import pytest
 import tenacity.wait  # noqa: F401
 
 from scheduler_worker.backends.redis import connection, engine
@@ -218,22 +219,17 @@ def _staged(machine: Machine, history: History) -> Iterator[None]:
         (engine, "unique_hex", lambda: f"#{next(numbers)}"),
         (moves, "unique_hex", lambda: f"#{next(numbers)}"),
     ]
-    kept = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     gc.disable()
-    warned = warnings.catch_warnings()
-    warned.__enter__()
-    # A thread may be killed between making a coroutine and beginning it.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     try:
-        for module, name, stand_in in stand_ins:
-            setattr(module, name, stand_in)
-        with machine.inside(*MODULES):
-            yield
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+            # A thread may be killed between making a coroutine and beginning it.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            for stand_in in stand_ins:
+                patch.setattr(*stand_in)
+            with machine.inside(*MODULES):
+                yield
     finally:
-        for module, name, original in kept:
-            setattr(module, name, original)
-        warned.__exit__(None, None, None)
         gc.enable()
         logging.disable(silenced)
