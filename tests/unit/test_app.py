@@ -228,6 +228,7 @@ BROKEN = {
     "a directory": (_directory, "Is a directory"),
     "not text": (lambda path: path.write_bytes(b"[DEFAULT]\nhost = \xff\n"), "can't decode"),
     "not parsed": (lambda path: path.write_text("[DEFAULT\n"), "Invalid section"),
+    "no boolean": (lambda path: path.write_text("[DEFAULT]\ndebug = maybe\n"), "debug"),
     "a bound of what is read at the start only": (
         lambda path: path.write_text("[cluster_lock]\nhold_timeout = 0\n"),
         "[cluster_lock] hold_timeout",

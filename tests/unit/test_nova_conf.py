@@ -1,6 +1,7 @@
 """A copied nova.conf: every scheduler option is used, or warned of as having no effect.
 
-Also ``[nova_feed]`` and ``[nova_claims]``, which need other groups of that file.
+Also ``[nova_feed]`` and ``[nova_claims]``, which need other groups of that file, and the files for
+operators that are read after one.
 """
 
 import ast
@@ -9,13 +10,15 @@ import logging
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scheduler_worker import app, conf, factories, preflight
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.errors import ConfigError
 from tests.support.workers import write_config
 
-TABLE = Path(__file__).resolve().parents[1] / "samples" / "nova" / "config_options.json"
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "tests" / "samples" / "nova" / "config_options.json"
 NOVAS = {(group, name): rest for group, name, *rest in json.loads(TABLE.read_text())}
 OURS = {(group or "DEFAULT", opt.name): opt for group, opts in conf.list_opts() for opt in opts}
 UNUSED = {(group, name) for group, names in nova_compat.UNUSED.items() for name in names}
@@ -209,3 +212,38 @@ def test_claims_need_an_account_of_placement_whose_options_are_no_mistakes(load_
     without = load_groups(nova_claims={"enabled": True})
     [problem] = preflight.refusals(without, embedded=True)
     assert problem.startswith("[placement] auth_type: not set")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_dry_run"),
+    [
+        ("etc/nova_cloud/scheduler_worker.conf", False),
+        ("etc/nova_cloud/dry_run.conf", True),
+        ("examples/kolla/nova-scheduler.conf", False),
+    ],
+)
+def test_a_worker_understands_a_file_that_is_read_after_a_nova_conf(tmp_path, name, is_dry_run):
+    of_nova = write_config(
+        tmp_path / "nova.conf",
+        DEFAULT={"transport_url": "rabbit://nova:SECRET@broker1:5672/"},
+        api_database={"connection": "mysql+pymysql://nova:SECRET@database/nova_api"},
+        placement={"auth_type": "password"},
+    )
+    loaded = conf.load(["--config-file", str(of_nova), "--config-file", str(ROOT / name)])
+    settings = conf.settings(loaded)
+    assert settings.is_dry_run is is_dry_run
+    assert (settings.claims is None) is is_dry_run
+    assert settings.nova_feed is not None
+    connection = settings.nova_feed.databases.api_connection
+    assert "scheduler_worker:SECRET@database/nova_api" in connection
+    assert [each for each in conf.unread(loaded) if "[placement]" not in each] == []
+
+
+def test_kollas_files_are_of_their_kinds():
+    kolla = ROOT / "examples" / "kolla"
+    container = json.loads((kolla / "config.json").read_text())
+    assert {"command", "config_files", "permissions"} == container.keys()
+    overrides = yaml.safe_load((kolla / "globals.yml").read_text())
+    assert {each.partition("_scheduler")[0] for each in overrides} == {"nova"}
+    assert ":9099/readyz" in overrides["nova_scheduler_healthcheck_test"][1]
+    assert (kolla / "nova-scheduler").stat().st_mode & 0o111
