@@ -1,14 +1,16 @@
-"""Everything that is imported is declared in setup.cfg."""
+"""Everything that is imported is declared in setup.cfg, and capped where internals are used."""
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from configparser import ConfigParser
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
+from amqp import Connection
+from amqp.transport import TCPTransport
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -59,20 +61,21 @@ def is_python_script(path: Path) -> bool:
     return first.startswith(b"#!") and b"python" in first
 
 
-def declared(*extras: str) -> set[str]:
-    """The canonical names of the distributions that setup.cfg requires, with some extras."""
+def requirements(*extras: str) -> dict[str, Requirement]:
+    """What setup.cfg requires, with some extras, by the canonical names of distributions."""
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     lines = setup["options"]["install_requires"].split("\n")
     for extra in extras:
         lines += setup["options.extras_require"][extra].split("\n")
-    return {canonicalize_name(Requirement(line).name) for line in lines if line.strip()}
+    required = [Requirement(line) for line in lines if line.strip()]
+    return {canonicalize_name(each.name): each for each in required}
 
 
 DISTRIBUTIONS = packages_distributions()
 
 
-def undeclared(path: Path, permitted: set[str]) -> list[str]:
+def undeclared(path: Path, permitted: Set[str]) -> list[str]:
     local = {each.name for each in (ROOT / "tools").iterdir()}
     found = []
     for package in sorted(imported(path) - local - ELSEWHERE.keys()):
@@ -83,19 +86,19 @@ def undeclared(path: Path, permitted: set[str]) -> list[str]:
 
 
 def test_imports_of_the_worker_are_declared():
-    required = declared()
+    required = requirements().keys()
     for path in programs("scheduler_worker"):
         optional = OPTIONAL.get(str(path.relative_to(ROOT)), set())
         assert undeclared(path, required | optional) == [], path
 
 
 def test_imports_of_tests_tools_and_examples_are_declared():
-    required = declared("chart", "test")
+    required = requirements("chart", "test").keys()
     for path in programs("tests", "tools", "examples"):
         assert undeclared(path, required) == [], path
 
 
-@pytest.mark.parametrize("name", sorted(declared()))
+@pytest.mark.parametrize("name", sorted(requirements()))
 def test_a_declared_dependency_is_imported(name):
     packages = {
         package
@@ -110,3 +113,18 @@ def test_an_undeclared_import_is_found(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import json\nimport redis.crc\nfrom oslo_utils import timeutils\n")
     assert undeclared(program, {"redis"}) == ["oslo_utils"]
+
+
+@pytest.mark.parametrize("name", ["amqp", "redis", "oslo-messaging"])
+def test_a_library_whose_internals_are_used_is_capped_at_the_tested_major(name):
+    specifier, installed = requirements()[name].specifier, version(name)
+    following = f"{int(installed.partition('.')[0]) + 1}.0"
+    assert specifier.contains(installed), f"{name} {installed} is not what setup.cfg permits"
+    assert not specifier.contains(following), f"setup.cfg permits {name} {following}"
+
+
+def test_py_amqp_has_the_hooks_that_the_connection_overrides():
+    """One that was renamed would not be called any more, without an error."""
+    hooks = ("_setup_transport", "_shutdown_transport", "_read", "write")
+    assert [each for each in hooks if not hasattr(TCPTransport, each)] == []
+    assert hasattr(Connection, "Transport")

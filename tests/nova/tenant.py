@@ -15,49 +15,26 @@ class Tenant:
         self.nova = cloud.compute
         self.placement = cloud.placement
 
-    def boot(
-        self,
-        flavor: str = "small",
-        *,
-        count: int = 1,
-        zone: str | None = None,
-        host: str | None = None,
-        group: str | None = None,
-    ) -> list[Server]:
-        asked = self.ask(flavor, count=count, zone=zone, host=host, group=group)
+    def boot(self, flavor: str = "small", *, count: int = 1, **where: str | None) -> list[Server]:
+        """Servers in a ``zone``, on a ``host`` or in a ``group``, or anywhere."""
+        asked = self.ask(flavor, count=count, **where)
         servers = [self.nova.settled(each, "ACTIVE") for each in asked]
         books = self.books()
         for each in servers:
             assert books.places(each.id) == {each.host: FLAVORS[flavor].resources}
         return servers
 
-    def refused(
-        self,
-        flavor: str = "small",
-        *,
-        zone: str | None = None,
-        group: str | None = None,
-    ) -> Server:
+    def refused(self, flavor: str = "small", **where: str | None) -> Server:
         """The server of a request that cannot be met: without a host, without an allocation."""
-        [asked] = self.ask(flavor, zone=zone, group=group)
+        [asked] = self.ask(flavor, count=1, **where)
         server = self.nova.settled(asked, "ERROR")
         assert server.host is None
         assert self.books().places(server.id) == {}
         return server
 
-    def ask(
-        self,
-        flavor: str,
-        *,
-        count: int = 1,
-        zone: str | None = None,
-        host: str | None = None,
-        group: str | None = None,
-    ) -> list[str]:
+    def ask(self, flavor: str, *, count: int = 1, **where: str | None) -> list[str]:
         """The ids of servers that are still to be built."""
-        ids = self.nova.boot(
-            "server", flavor=flavor, count=count, zone=zone, host=host, group=group
-        )
+        ids = self.nova.boot("server", flavor=flavor, count=count, **where)
         assert len(ids) == count
         return ids
 

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.ports import Change, LockGrant, Put, Transaction
@@ -21,13 +23,12 @@ ROUNDED_S = 1e-6
 """Rounding of times of day."""
 
 
-class Life:
+class Life(msgspec.Struct):
     """The life of a reservation: from when until when, and how it ended."""
 
-    def __init__(self, began_s: float) -> None:
-        self.began_s = began_s
-        self.ended_s = NEVER_S
-        self.end: End | None = None
+    began_s: float
+    ended_s: float = NEVER_S
+    end: End | None = None
 
 
 class Books(Auditor):

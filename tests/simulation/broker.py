@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.connection import (
     Callback,
@@ -42,23 +44,20 @@ AGAIN_S = 0.2
 """When a client publishes again after its message found no queue."""
 
 
-class Message:
+class Message(msgspec.Struct):
     """A message in a queue; ``name`` is for the history."""
 
-    def __init__(self, name: str, body: bytes, remaining_s: float | None = None) -> None:
-        self.name = name
-        self.body = body
-        self.remaining_s = remaining_s
-        self.expires_s = float("inf")
-        self.deliveries = 0
-        """How often it was delivered before."""
-        self.counted_by_us = 0
-        """The number in the worker's own header."""
+    name: str
+    body: bytes
+    remaining_s: float | None = None
+    expires_s: float = float("inf")
+    deliveries: int = 0
+    """How often it was delivered before."""
+    counted_by_us: int = 0
+    """The number in the worker's own header."""
 
     def copy(self, counted_by_us: int) -> Message:
-        copied = Message(self.name, self.body, self.remaining_s)
-        copied.counted_by_us = counted_by_us
-        return copied
+        return Message(self.name, self.body, self.remaining_s, counted_by_us=counted_by_us)
 
 
 class Broker:
@@ -168,13 +167,12 @@ class Broker:
         link.bring(partial(link.confirm, answer, fate))
 
 
-class _Consumer:
-    def __init__(self, link: BrokerConnection, queue: str, name: str, prefetch: int) -> None:
-        self.link = link
-        self.queue = queue
-        self.name = name
-        self.credit = prefetch
-        self.is_cancelled = False
+class _Consumer(msgspec.Struct, eq=False):
+    link: BrokerConnection
+    queue: str
+    name: str
+    credit: int
+    is_cancelled: bool = False
 
     def is_able(self) -> bool:
         return self.credit > 0 and not self.is_cancelled

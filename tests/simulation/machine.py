@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+import pytest
 from greenlet import GreenletExit, getcurrent, greenlet
 
 Deed = Callable[[], object]
@@ -28,29 +30,25 @@ _TICK_S = 1e-6
 """No time-out is shorter, or one that rounds to nothing would never pass."""
 
 
-class Process:
+class Process(msgspec.Struct, eq=False):
     """A simulated process, which is paused and killed as a whole."""
 
-    def __init__(self, name: str, *, is_preempted: bool = False) -> None:
-        self.name = name
-        self.is_preempted = is_preempted
-        self.is_alive = True
-        self.resumes_s = 0.0
-        """Until then none of its threads runs."""
-        self.threads: dict[Thread, None] = {}
+    name: str
+    is_preempted: bool = False
+    is_alive: bool = True
+    resumes_s: float = 0.0
+    """Until then none of its threads runs."""
+    threads: dict["Thread", None] = {}
 
 
-class Thread:
+class Thread(msgspec.Struct, eq=False):
     """A thread of a process."""
 
-    __slots__ = ("greenlet", "is_parked", "is_woken", "parkings", "process")
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.greenlet: greenlet
-        self.parkings = 0
-        self.is_parked = False
-        self.is_woken = False
+    process: Process
+    greenlet: Any = None
+    parkings: int = 0
+    is_parked: bool = False
+    is_woken: bool = False
 
 
 class Machine:
@@ -209,19 +207,11 @@ class Machine:
             "time": SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep),
             "random": SimpleNamespace(uniform=self.random.uniform, Random=random.Random),
         }
-        kept = [
-            (module, name, getattr(module, name))
-            for module in modules
-            for name in stand_ins
-            if hasattr(module, name)
-        ]
-        for module, name, _ in kept:
-            setattr(module, name, stand_ins[name])
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in modules:
+                for name in stand_ins.keys() & vars(module).keys():
+                    patch.setattr(module, name, stand_ins[name])
             yield
-        finally:
-            for module, name, original in kept:
-                setattr(module, name, original)
 
 
 class Lock:

@@ -1,23 +1,20 @@
 """One run: executes a plan and records its history."""
 
 import gc
-import inspect
 import itertools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, partial
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
+import pytest
 import tenacity.wait  # noqa: F401
 
 from scheduler_worker.backends.redis import connection, engine
-from scheduler_worker.backends.redis.nodes import Script
 from scheduler_worker.ports import Change
-from scheduler_worker.rpc import dispatcher
 from scheduler_worker.rpc.serving import server
 from scheduler_worker.service.placement import deciding
 from scheduler_worker.service.state import moves
@@ -214,54 +211,25 @@ def _preempted(machine: Machine, setting: Setting) -> AbstractContextManager[Non
 def _staged(machine: Machine, history: History) -> Iterator[None]:
     """The worker's modules see the machine's threads, clock and broker, and are silent."""
     numbers = itertools.count(1)
-    read = connection._script
     stand_ins: list[tuple[Any, str, Any]] = [
         (server, "Loop", partial(Loop, machine)),
         (server, "TICK_S", 10.0),
-        (dispatcher, "inspect", INSPECT),
         (deciding, "ClusterQueue", partial(ObservedQueue, history, machine)),
-        (connection, "_script", lambda name: _script(read, name)),
         (connection, "open_nodes", lambda *_, **__: None),
         (engine, "unique_hex", lambda: f"#{next(numbers)}"),
         (moves, "unique_hex", lambda: f"#{next(numbers)}"),
     ]
-    kept = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     gc.disable()
-    warned = warnings.catch_warnings()
-    warned.__enter__()
-    # A thread may be killed between making a coroutine and beginning it.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     try:
-        for module, name, stand_in in stand_ins:
-            setattr(module, name, stand_in)
-        with machine.inside(*MODULES):
-            yield
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+            # A thread may be killed between making a coroutine and beginning it.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            for stand_in in stand_ins:
+                patch.setattr(*stand_in)
+            with machine.inside(*MODULES):
+                yield
     finally:
-        for module, name, original in kept:
-            setattr(module, name, original)
-        warned.__exit__(None, None, None)
         gc.enable()
         logging.disable(silenced)
-
-
-@cache
-def _script(read: Callable[[str], Script], name: str) -> Script:
-    """Cache the scripts, which every worker reads at its start."""
-    return read(name)
-
-
-_SIGNATURES: dict[object, inspect.Signature] = {}
-
-
-def _signature(handler: Any) -> inspect.Signature:
-    """Cache the entry points, which every worker reads at its start."""
-    function = getattr(handler, "__func__", handler)
-    known = _SIGNATURES.get(function)
-    if known is None:
-        known = _SIGNATURES[function] = inspect.signature(handler)
-    return known
-
-
-INSPECT = SimpleNamespace(signature=_signature, iscoroutine=inspect.iscoroutine)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
+import msgspec
 from redis import exceptions
 
 from scheduler_worker.backends.redis import engine
@@ -283,15 +284,14 @@ def _key(scope: str, name: str) -> str:
     return f"{PREFIX}:{{{quote(scope, safe='@')}}}:{name}"
 
 
-class Faults:
+class Faults(msgspec.Struct):
     """The present faults of one worker's connection."""
 
-    def __init__(self) -> None:
-        self.cut_until_s = 0.0
-        self.flaky_until_s = 0.0
-        self.flakiness = 0.0
-        self.slowness = 0.0
-        """How often something takes long on its way, though nothing is wrong."""
+    slowness: float
+    """How often something takes long on its way, though nothing is wrong."""
+    cut_until_s: float = 0.0
+    flaky_until_s: float = 0.0
+    flakiness: float = 0.0
 
 
 class Line(RedisState):

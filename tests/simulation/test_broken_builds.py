@@ -6,6 +6,7 @@
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain, count, islice
 from typing import Any
 
@@ -122,20 +123,12 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, str, str], 
     return rebuild
 
 
-class NoLock:
-    """A lock that never blocks."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> None:
     made = owner.__init__
 
     def make(self, *args, **options):
         made(self, *args, **options)
-        setattr(self, lock, NoLock())
+        setattr(self, lock, nullcontext())
 
     broken(owner, "__init__", make)
 

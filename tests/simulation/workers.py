@@ -63,8 +63,7 @@ class Worker:
         setting: Setting,
     ) -> None:
         self.name = name
-        self.faults = Faults()
-        self.faults.slowness = setting.slowness
+        self.faults = Faults(setting.slowness)
         self.outcomes: list[Outcome] = []
         """How requests ended that it decided, by its own account."""
         self.clock = WorkerClock(store.machine)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,11 +49,7 @@ def die() -> None:
 
 def raising(error: Exception) -> Callable[..., Any]:
     """A function that raises the error, whatever its arguments."""
-
-    def call(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return call
+    return Mock(side_effect=error)
 
 
 def before_next(

@@ -4,10 +4,11 @@ It has no sockets, no threads and no clock of its own, so its owner controls tim
 events. ``tests/contract/test_redis_model.py`` compares it with a real server.
 """
 
-import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from copy import deepcopy
+from operator import itemgetter
+from typing import Any
 
 from lupa import lua51
 
@@ -39,36 +40,14 @@ class SortedSet(dict[bytes, float]):
 
     def between(self, low: bytes, high: bytes) -> list[tuple[float, bytes]]:
         """Those of these scores, of which one after ``(`` is left out."""
-        least, without_least = _bound(low)
-        most, without_most = _bound(high)
-        begin = bisect_left(self.order, (least, _END) if without_least else (least,))
-        end = bisect_left(self.order, (most,) if without_most else (most, _END))
+        after = bisect_right if low.startswith(b"(") else bisect_left
+        until = bisect_left if high.startswith(b"(") else bisect_right
+        begin = after(self.order, float(low.lstrip(b"(")), key=_BY_SCORE)
+        end = until(self.order, float(high.lstrip(b"(")), key=_BY_SCORE)
         return self.order[begin:end]
 
-    def copy(self) -> "SortedSet":
-        return SortedSet(self)
 
-
-class _End:
-    """Larger than every member."""
-
-    def __lt__(self, _: object) -> bool:
-        return False
-
-    def __gt__(self, _: object) -> bool:
-        return True
-
-
-_END = _End()
-
-
-def _bound(text: bytes) -> tuple[float, bool]:
-    is_open = text.startswith(b"(")
-    return float(text[is_open:]), is_open
-
-
-def _score(score: float) -> bytes:
-    return (b"-inf" if score < 0 else b"inf") if math.isinf(score) else b"%.17g" % score
+_BY_SCORE = itemgetter(0)
 
 
 class Keyspace:
@@ -83,17 +62,14 @@ class Keyspace:
     def copy(self) -> "Keyspace":
         """The same data, which goes its own way from now on."""
         copied = Keyspace(self.now_us)
-        copied.values = {
-            key: value if isinstance(value, bytes) else value.copy()
-            for key, value in self.values.items()
-        }
+        copied.values = deepcopy(self.values)
         copied.expires_ms = dict(self.expires_ms)
         return copied
 
     def execute(self, *words: Any) -> Reply:
         """The reply to a command, whose words may be str, bytes or numbers."""
         name, *arguments = map(encoded, words)
-        return self._COMMANDS[name](self, *arguments)
+        return getattr(self, f"_{name.decode().lower()}")(*arguments)
 
     def find(self, key: str) -> Any:
         """The value of a key, for tests that inspect a server; None if there is none."""
@@ -193,7 +169,7 @@ class Keyspace:
 
     def _zmscore(self, key: bytes, *members: bytes) -> Reply:
         value = self._at(key) or {}
-        return [_score(value[member]) if member in value else None for member in members]
+        return [b"%.17g" % value[member] if member in value else None for member in members]
 
     def _zcard(self, key: bytes) -> Reply:
         return len(self._at(key) or ())
@@ -246,37 +222,10 @@ class Keyspace:
         self._tidy(key)
         return first
 
-    _COMMANDS: ClassVar[dict[bytes, Callable[..., Reply]]] = {
-        b"DEL": _del,
-        b"GET": _get,
-        b"HDEL": _hdel,
-        b"HEXISTS": _hexists,
-        b"HGET": _hget,
-        b"HMGET": _hmget,
-        b"HSCAN": _hscan,
-        b"HSET": _hset,
-        b"LPOP": _lpop,
-        b"PEXPIRE": _pexpire,
-        b"PING": _ping,
-        b"RPUSH": _rpush,
-        b"SET": _set,
-        b"TIME": _time,
-        b"ZADD": _zadd,
-        b"ZCARD": _zcard,
-        b"ZCOUNT": _zcount,
-        b"ZMSCORE": _zmscore,
-        b"ZPOPMIN": _zpopmin,
-        b"ZRANGE": _zrange,
-        b"ZRANGEBYSCORE": _zrangebyscore,
-        b"ZREM": _zrem,
-        b"ZREMRANGEBYSCORE": _zremrangebyscore,
-        b"ZSCORE": _zscore,
-    }
-
 
 def _members(found: Iterable[tuple[float, bytes]], options: Sequence[bytes]) -> list[bytes]:
     if b"WITHSCORES" in options:
-        return [each for score, member in found for each in (member, _score(score))]
+        return [each for score, member in found for each in (member, b"%.17g" % score)]
     return [member for _, member in found]
 
 

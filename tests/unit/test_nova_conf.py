@@ -1,4 +1,8 @@
-"""A copied nova.conf: every scheduler option is used, or warned of as having no effect."""
+"""A copied nova.conf: every scheduler option is used, or warned of as having no effect.
+
+Also ``[nova_feed]`` and ``[nova_claims]``, which need other groups of that file, and the files for
+operators that are read after one.
+"""
 
 import ast
 import json
@@ -6,13 +10,15 @@ import logging
 from pathlib import Path
 
 import pytest
+import yaml
 
-from scheduler_worker import app, conf
+from scheduler_worker import app, conf, factories, preflight
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.errors import ConfigError
 from tests.support.workers import write_config
 
-TABLE = Path(__file__).resolve().parents[1] / "samples" / "nova" / "config_options.json"
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "tests" / "samples" / "nova" / "config_options.json"
 NOVAS = {(group, name): rest for group, name, *rest in json.loads(TABLE.read_text())}
 OURS = {(group or "DEFAULT", opt.name): opt for group, opts in conf.list_opts() for opt in opts}
 UNUSED = {(group, name) for group, names in nova_compat.UNUSED.items() for name in names}
@@ -38,6 +44,7 @@ FITTING = {
     "service_down_time": 90,
     "alias": ['{"name": "gpu"}', '{"name": "nic"}'],
 }
+PLACEMENT = {"auth_type": "none", "endpoint": "http://127.0.0.1:1"}
 BY_TYPE = {"BoolOpt": True, "FloatOpt": 2.5, "StrOpt": "some", "ListOpt": "a, b", "MultiOpt": "x"}
 
 
@@ -61,7 +68,14 @@ def load(path):
     return conf.load(["--config-file", str(path)])
 
 
+@pytest.fixture
+def load_groups(tmp_path):
+    """Loads a file with these groups."""
+    return lambda **groups: load(write_config(tmp_path / "c.conf", **groups))
+
+
 def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, caplog):
+    assert conf.unread(load(nova_conf)) == []
     with caplog.at_level(logging.INFO), app.build(load(nova_conf)).running() as worker:
         values = worker.settings.options.values
     assert [unit.name for unit in worker.pipelines.nova.filters] == [
@@ -99,17 +113,21 @@ def test_without_options_there_are_no_notices():
     assert conf.notices(conf.load()) == []
 
 
-def test_resources_that_novas_filters_leave_to_placement_are_warned_of(tmp_path):
+def test_resources_that_novas_filters_leave_to_placement_are_warned_of(load_groups):
+    assert (
+        len(conf.notices(load_groups(filter_scheduler={"enabled_filters": "ComputeFilter"}))) == 3
+    )
     enabled = {"enabled_filters": "ComputeFilter, AggregateRamFilter"}
-    found = load(write_config(tmp_path / "c", filter_scheduler=enabled))
-    warnings = " ".join(conf.notices(found))
+    warnings = " ".join(conf.notices(load_groups(filter_scheduler=enabled)))
     assert "nothing decides vCPUs" in warnings
     assert "add DiskFilter" in warnings
     assert "memory" not in warnings
+    claims = {"nova_claims": {"enabled": True}, "placement": PLACEMENT}
+    assert conf.notices(load_groups(filter_scheduler=enabled, **claims)) == []
 
 
-def test_a_host_can_report_before_it_counts_as_down(tmp_path):
-    found = load(write_config(tmp_path / "c", DEFAULT={"service_down_time": 10}))
+def test_a_host_can_report_before_it_counts_as_down(load_groups):
+    found = load_groups(DEFAULT={"service_down_time": 10})
     assert conf.settings(found).options.values["service_down_time_s"] == 25
     [notice] = conf.notices(found)
     assert "service_down_time is taken as 25 s" in notice
@@ -125,38 +143,34 @@ def test_a_host_can_report_before_it_counts_as_down(tmp_path):
         ("DEFAULT", "cpu_allocation_ratio", -1, "greater than or equal to 0"),
     ],
 )
-def test_a_value_out_of_bounds_is_named_with_its_bound(tmp_path, group, name, value, bound):
-    config = load(write_config(tmp_path / "c", **{group: {name: value}}))
+def test_a_value_out_of_bounds_is_named_with_its_bound(load_groups, group, name, value, bound):
     with pytest.raises(ConfigError) as refused:
-        conf.settings(config)
+        conf.settings(load_groups(**{group: {name: value}}))
     assert str(refused.value).startswith(f"[{group}] {name}: ")
     assert bound in str(refused.value)
 
 
-def test_all_wrong_values_are_reported_at_once(tmp_path):
+def test_all_wrong_values_are_reported_at_once(load_groups):
     wrong = {"host_subset_size": 0, "soft_affinity_weight_multiplier": -1}
-    config = load(write_config(tmp_path / "c", filter_scheduler=wrong))
     with pytest.raises(ConfigError, match=r"host_subset_size: .*; .*soft_affinity_weight"):
-        conf.settings(config)
+        conf.settings(load_groups(filter_scheduler=wrong))
 
 
-def test_what_counts_for_oslos_server_alone_is_called_unused(tmp_path):
+def test_what_counts_for_oslos_server_alone_is_called_unused(load_groups):
     of_bus = {"rabbit_qos_prefetch_count": 5, "rabbit_stream_fanout": True}
-    rpc = {"server": "oslo"}
-    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit=of_bus, rpc=rpc))
+    found = load_groups(oslo_messaging_rabbit=of_bus, rpc={"server": "oslo"})
     assert [each.split()[1] for each in conf.unused(found)] == list(of_bus)
     [notice] = conf.unread(found)
     assert "[rpc] server" in notice
 
 
-def test_queues_that_are_not_mirrored_are_warned_of(tmp_path):
-    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit={"rabbit_ha_queues": True}))
-    [notice] = conf.notices(found)
+def test_queues_that_are_not_mirrored_are_warned_of(load_groups):
+    [notice] = conf.notices(load_groups(oslo_messaging_rabbit={"rabbit_ha_queues": True}))
     assert "rabbit_ha_queues mirrors nothing" in notice
 
 
 def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):
-    found = conf.load(["--config-file", str(nova_conf)])
+    found = load(nova_conf)
     before = "\n".join(conf.unused(found))
     found.set_override("enabled", True, group="nova_feed")
     after = "\n".join(conf.unused(found))
@@ -165,19 +179,71 @@ def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):
     assert "nova-manage cell_v2 discover_hosts" in after
 
 
-def test_the_feed_needs_the_api_database(tmp_path):
-    path = write_config(tmp_path / "c.conf", nova_feed={"enabled": True})
+def test_the_feed_needs_the_api_database(load_groups):
     with pytest.raises(ConfigError, match=r"needs \[api_database\] connection"):
-        conf.settings(load(path))
+        conf.settings(load_groups(nova_feed={"enabled": True}))
 
 
-def test_connections_of_nova_are_taken_and_no_names_of_oslo_db_are_complained_about(tmp_path):
-    path = write_config(
-        tmp_path / "c.conf",
+def test_connections_of_nova_are_taken_and_no_names_of_oslo_db_are_complained_about(load_groups):
+    found = load_groups(
         api_database={"connection": "mysql+pymysql://u:p@h/nova_api", "max_pool_size": 50},
         database={"connection": "mysql+pymysql://u:p@h/nova", "slave_connection": "x"},
         nova_feed={"enabled": True, "clusters": "cell"},
     )
-    found = load(path)
     assert conf.unread(found) == []
     assert conf.settings(found).nova_feed is not None
+
+
+def test_claims_are_off_by_default(load_groups):
+    config = load_groups()
+    settings = conf.settings(config)
+    assert settings.claims is None
+    assert settings.options.values["claims_in_placement"] is False
+    assert factories.open_placement(config, settings) is None
+
+
+def test_claims_need_an_account_of_placement_whose_options_are_no_mistakes(load_groups):
+    config = load_groups(nova_claims={"enabled": True}, placement=PLACEMENT)
+    settings = conf.settings(config)
+    assert settings.claims is not None
+    assert settings.options.values["claims_in_placement"] is True
+    assert (conf.unread(config), conf.unused(config)) == ([], [])
+    assert preflight.refusals(config, embedded=True) == []
+    without = load_groups(nova_claims={"enabled": True})
+    [problem] = preflight.refusals(without, embedded=True)
+    assert problem.startswith("[placement] auth_type: not set")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_dry_run"),
+    [
+        ("etc/nova_cloud/scheduler_worker.conf", False),
+        ("etc/nova_cloud/dry_run.conf", True),
+        ("examples/kolla/nova-scheduler.conf", False),
+    ],
+)
+def test_a_worker_understands_a_file_that_is_read_after_a_nova_conf(tmp_path, name, is_dry_run):
+    of_nova = write_config(
+        tmp_path / "nova.conf",
+        DEFAULT={"transport_url": "rabbit://nova:SECRET@broker1:5672/"},
+        api_database={"connection": "mysql+pymysql://nova:SECRET@database/nova_api"},
+        placement={"auth_type": "password"},
+    )
+    loaded = conf.load(["--config-file", str(of_nova), "--config-file", str(ROOT / name)])
+    settings = conf.settings(loaded)
+    assert settings.is_dry_run is is_dry_run
+    assert (settings.claims is None) is is_dry_run
+    assert settings.nova_feed is not None
+    connection = settings.nova_feed.databases.api_connection
+    assert "scheduler_worker:SECRET@database/nova_api" in connection
+    assert [each for each in conf.unread(loaded) if "[placement]" not in each] == []
+
+
+def test_kollas_files_are_of_their_kinds():
+    kolla = ROOT / "examples" / "kolla"
+    container = json.loads((kolla / "config.json").read_text())
+    assert {"command", "config_files", "permissions"} == container.keys()
+    overrides = yaml.safe_load((kolla / "globals.yml").read_text())
+    assert {each.partition("_scheduler")[0] for each in overrides} == {"nova"}
+    assert ":9099/readyz" in overrides["nova_scheduler_healthcheck_test"][1]
+    assert (kolla / "nova-scheduler").stat().st_mode & 0o111

@@ -1,6 +1,5 @@
 """Unknown options and groups are reported with the nearest name; Nova's own are ignored."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from scheduler_worker.rpc import transport
 from tests.support.workers import write_config
 
 SAMPLE = Path(__file__).resolve().parents[2] / "etc/scheduler_worker/scheduler_worker.conf.sample"
-NOVAS = json.loads(
-    (SAMPLE.parents[2] / "tests/samples/nova/config_options.json").read_text()
-)  # group, name, ...
 
 
 def warnings(tmp_path, **groups):
@@ -72,14 +68,6 @@ def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
 )
 def test_options_that_are_read_or_are_novas_are_not_reported(tmp_path, group, option):
     assert warnings(tmp_path, **{group: {option: "1"}}) == []
-
-
-def test_every_scheduler_option_of_nova_is_known(tmp_path):
-    groups = {}
-    for group, name, *_ in NOVAS:
-        groups.setdefault(group, {})[name] = "1"
-    groups["DEFAULT"].pop("debug", None)
-    assert warnings(tmp_path, **groups) == []
 
 
 def test_every_option_of_the_sample_is_known(tmp_path):

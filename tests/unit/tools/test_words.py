@@ -24,7 +24,6 @@ def sentences(text):
     [
         ("One. Two!\nThree", [(1, "One."), (1, "Two!"), (2, "Three")]),
         ("See e.g. This one. End", [(1, "See e.g. This one."), (1, "End")]),
-        ("Version 1.2 runs", [(1, "Version 1.2 runs")]),
         ("A `long. Code` b", [(1, "A `` b")]),
         ("A `b\nc` d.\nE", [(1, "A `` d."), (3, "E")]),
         ("[A title](page.md#x) ends", [(1, "A title ends")]),
@@ -121,15 +120,9 @@ def test_a_paragraph_has_one_semicolon_at_most():
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("The next look finds it.", "look"),
         ("Look at the log; look it up.", "look"),
-        ("It waits for its turn.", "turn"),
-        ("Turn it on, in turn.", None),
         ("Read it anew.", "anew"),
         ("Read it `anew`.", None),
-        ("How to mend it.", "mend"),
-        ("Those of Nova differ.", "Those of"),
-        ("The one that waits.", "The one that"),
         ("Where nothing is set, it is 1.", "Where"),
         ("Where is the log?", None),
         ("It waits, for it cannot go on.", ", for it"),
