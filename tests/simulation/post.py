@@ -235,9 +235,11 @@ class Post(Auditor):
             return
         self._count(name, -1)
         sent = self._sent[name]
-        # A call that its worker has given up is acknowledged without an answer.
+        # A call that its worker has given up is acknowledged without an answer: all copies of it at
+        # once where the worker has joined them.
         is_call = sent.facts["remaining_s"] is not None
-        if is_call and name not in self._heard_s and self._given_up[event.who]:
+        is_settled = name in self._heard_s or name in self._dropped
+        if is_call and not is_settled and self._given_up[event.who]:
             self._given_up[event.who] -= 1
             self._dropped.add(name)
         if self._copies[name] > 0 or name in self._buried | self._dropped:
