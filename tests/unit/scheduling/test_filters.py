@@ -13,7 +13,6 @@ from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler_worker.scheduling.filters.image_properties import (
     ImagePropertiesFilter,
-    decode_version,
 )
 from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
 from tests.support.hosts import NOW_S, aggregate, claim, host_record, host_table, request_spec
@@ -293,12 +292,6 @@ class TestImageProperties:
         spec = request_spec(image_properties={"img_hv_type": "kvm"} | properties)
         assert reason(self.unit, spec, **SUPPORTING).startswith(why)
 
-    @pytest.mark.parametrize(
-        ("number", "text"), [(8_002_002, "8.2.2"), (6000, "6.0"), (12, "12"), (0, "0")]
-    )
-    def test_versions_are_numbers_in_base_1000(self, number, text):
-        assert decode_version(number) == text
-
 
 class TestServerGroups:
     hosts = host_table(
@@ -327,14 +320,6 @@ class TestServerGroups:
         group = self.group("anti-affinity")
         unit = ServerGroupAntiAffinityFilter()
         assert self.passing(unit, instance_group=group, instance_uuid="i1") == "ac"
-
-    def test_affinity_passes_the_hosts_of_the_group(self):
-        unit, group = ServerGroupAffinityFilter(), self.group
-        assert self.passing(unit, instance_group=group("affinity", hosts=["b", "x"])) == "b"
-        assert self.passing(unit, instance_group=group("affinity", hosts=["B"])) == ""
-        assert self.passing(unit, instance_group=group("affinity")) == "abc"
-        assert self.passing(unit, instance_group=group("anti-affinity", hosts=["b"])) == "abc"
-        assert self.passing(unit) == "abc"
 
     def test_they_apply_to_their_policy(self):
         for unit, policy in (

@@ -93,38 +93,15 @@ class TestExtraSpecs:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "project", "why"),
+    ("unit", "metadata", "why"),
     [
-        ([{}], "p", None),
-        ([{"filter_tenant_id": "p"}], "p", None),
-        ([{"filter_tenant_id2": "q, p"}], "p", None),
-        ([{"filter_tenant_id": "q"}, {"filter_tenant_id_x": "p"}], "p", None),
-        ([{"filter_tenant_id": "q, r"}], "p", "is for 2 other projects"),
-        ([{"filter_tenant_id": "q"}], None, "is for 1 other projects"),
-        ([{"my_filter_tenant_id": "q"}], "p", None),
+        (AggregateMultiTenancyIsolation, {"filter_tenant_id": "q, r"}, "is for 2 other projects"),
+        (AggregateTypeAffinityFilter, {"instance_type": "b, a"}, "is for flavors a, b, not A"),
     ],
-    ids=str,
 )
-def test_aggregates_may_be_for_tenants(metadata, project, why):
-    spec = request_spec(project_id=project)
-    assert verdict(AggregateMultiTenancyIsolation(), spec, *metadata) == why
-
-
-@pytest.mark.parametrize(
-    ("metadata", "name", "why"),
-    [
-        ([], "a", None),
-        ([{"instance_type": "a"}], "a", None),
-        ([{"instance_type": "b"}, {"instance_type": "c, a"}], "a", None),
-        ([{"instance_type": "a"}], "A", "is for flavors a, not A"),
-        ([{"instance_type": ""}], "a", "is for flavors , not a"),
-        ([{"instance_type": ""}], None, "is for flavors , not None"),
-    ],
-    ids=str,
-)
-def test_aggregates_may_be_for_flavors(metadata, name, why):
-    spec = request_spec(flavor={"name": name})
-    assert verdict(AggregateTypeAffinityFilter(), spec, *metadata) == why
+def test_the_reason_names_what_the_aggregates_are_for(unit, metadata, why):
+    spec = request_spec(project_id="p", flavor={"name": "A"})
+    assert verdict(unit(), spec, metadata) == why
 
 
 class TestCounts:

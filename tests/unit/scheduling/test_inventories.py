@@ -10,12 +10,6 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.inventories import UNLIMITED
 from scheduler_worker.model.providers import ProviderUse
-from scheduler_worker.scheduling.filters.capacity import (
-    AggregateRamFilter,
-    CoreFilter,
-    DiskFilter,
-    RamFilter,
-)
 from scheduler_worker.scheduling.prefilters.units import (
     Inventories,
     RequestFilters,
@@ -57,16 +51,6 @@ def passes(record: HostRecord, **asked: Any) -> bool:
     column = bool(UNIT.passes(hosts, spec)[0])
     assert column == UNIT.host_passes(hosts.state(0), spec)
     return column
-
-
-@pytest.mark.parametrize("unit", [CoreFilter, RamFilter, DiskFilter, AggregateRamFilter])
-def test_filters_of_reported_figures_leave_such_hosts_alone(unit):
-    hosts, spec = host_table([fed(), host_record(host="g", vcpus=0)]), request_spec(vcpus=2)
-    assert unit().passes(hosts, spec).tolist()[0] is True
-    assert unit().host_passes(hosts.state(0), spec)
-    assert unit().limits(hosts.state(0), spec) == {}
-    with_disk = request_spec(memory_mb=9000, flavor={"root_gb": 200, "vcpus": 2})
-    assert unit().passes(hosts, with_disk)[0]
 
 
 @pytest.mark.parametrize(

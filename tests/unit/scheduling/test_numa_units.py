@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from scheduler_worker.errors import RequestError
@@ -16,10 +15,8 @@ from scheduler_worker.scheduling.filters.numa_topology import (
 from scheduler_worker.scheduling.numa import constraints
 from scheduler_worker.scheduling.numa.constraints import taken_by
 from scheduler_worker.scheduling.numa.fit import fit
-from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.topologies import asked, host_cell, instance_cell
-from tests.support.units import made
 
 NUMA, PCI = NUMATopologyFilter(), PciPassthroughFilter()
 VF = {"vendor_id": "8086", "product_id": "1520", "tags": {"dev_type": "type-VF"}}
@@ -85,15 +82,6 @@ def test_required_threads_need_cores_with_threads_even_without_a_topology(in_ima
     assert NUMA.reason(table.state(0), spec) == "has one thread for each core"
 
 
-def test_each_hosts_own_ratios_count():
-    reported = {"numa_topology": cells(host_cell(cpu_usage=4))}
-    table = hosts(
-        a=reported | {"cpu_allocation_ratio": 1.0}, b=reported | {"cpu_allocation_ratio": 2.0}
-    )
-    spec = request_spec(numa_topology=asked(instance_cell(shared=1)))
-    assert verdicts(NUMA, table, spec) == [False, True]
-
-
 def test_equal_hosts_are_fitted_once(monkeypatch):
     asked_about = []
     monkeypatch.setattr(numa_topology, "fit", lambda *args: asked_about.append(args) or fit(*args))
@@ -102,18 +90,6 @@ def test_equal_hosts_are_fitted_once(monkeypatch):
     table = hosts(a=same, b=same, c=other, d=same | {"pci_device_pools": [VF | {"count": 1}]})
     assert NUMA.passes(table, pinning()).all()
     assert len(asked_about) == 2
-
-
-def test_limits_are_the_ratios_and_the_networks():
-    table = hosts(a={"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.5})
-    ratios = {"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.5}
-    assert NUMA.limits(table.state(0), pinning()) == {"numa_topology": ratios}
-    network = {"physnets": ["a"], "tunneled": True}
-    limits = NUMA.limits(table.state(0), pinning(network_metadata=network))
-    assert json.loads(json.dumps(limits)) == {
-        "numa_topology": ratios | {"network_metadata": network}
-    }
-    assert NUMA.limits(table.state(0), request_spec()) == {}
 
 
 def test_requests_for_the_same_are_of_one_class():
@@ -157,30 +133,6 @@ def test_an_unknown_emulator_threads_policy_is_refused():
 
 
 @pytest.mark.parametrize(
-    "extra_specs",
-    [
-        {},
-        {"hw:cpu_policy": "dedicated"},
-        {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "prefer"},
-        {"hw:cpu_policy": "shared", "hw:cpu_thread_policy": "require"},
-    ],
-)
-def test_threads_are_required_of_dedicated_cpus_only(extra_specs):
-    assert not NUMA.applies(request_spec(extra_specs=extra_specs))
-    required = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
-    assert NUMA.applies(request_spec(extra_specs=required))
-
-
-def test_cells_without_pcpuset_pin_their_cpuset():
-    old = {"id": 0, "memory": 1024, "cpuset": [0, 1, 2], "cpu_policy": "dedicated"}
-    table = hosts(
-        a={"numa_topology": cells(host_cell(pinned_cpus=[0, 1]))},
-        b={"numa_topology": cells(host_cell(pinned_cpus=[0]))},
-    )
-    assert verdicts(NUMA, table, request_spec(numa_topology={"cells": [old]})) == [False, True]
-
-
-@pytest.mark.parametrize(
     ("reported", "passes"),
     [
         (host_cell(), True),
@@ -211,36 +163,11 @@ def test_requests_for_no_device_pass_everywhere(requests):
     assert not PCI.applies(request_spec(pci_requests=requests))
 
 
-# PCIWeigher
-
-
-def test_the_fewest_devices_weigh_most_and_a_hundred_are_as_bad_as_99():
-    counts = (0, 3, 99, 500)
-    table = hosts(
-        **{f"h{count}": {"pci_device_pools": [VF | {"count": count}]} for count in counts}
-    )
-    unit = made(PCIWeigher, pci_weight_multiplier=2.0)
-    assert unit.weigh(table, request_spec()).tolist() == [100, 97, 1, 1]
-    assert [unit.weigh_host(host, request_spec()) for host in table.states()] == [100, 97, 1, 1]
-    assert unit.weigh(table.take(np.array([3, 0])), request_spec()).tolist() == [1, 100]
-    assert unit.multiplier(table) == 2.0
-
-
 # What the chosen host gives
 
 
 LIMITED = SchedulerLimits(numa_topology={"cpu_allocation_ratio": 1.0, "ram_allocation_ratio": 1.0})
 """As NUMATopologyFilter sets them."""
-
-
-def test_a_claim_takes_cells_and_devices():
-    pool = VF | {"count": 1, "numa_node": 1}
-    table = hosts(
-        a={"numa_topology": cells(host_cell(0), host_cell(1)), "pci_device_pools": [pool]}
-    )
-    fitted = taken_by(pinning(pci_requests=devices()), table.state(0), LIMITED)
-    assert [(use.id, use.pinned) for use in fitted.cells] == [(1, (4, 5))]
-    assert [each.count for each in fitted.devices] == [1]
 
 
 def test_a_claim_without_a_topology_takes_devices_anywhere():
@@ -249,40 +176,11 @@ def test_a_claim_without_a_topology_takes_devices_anywhere():
     assert (len(fitted.cells), len(fitted.devices)) == (0, 1)
 
 
-@pytest.mark.parametrize("free", [0, 1])
-def test_of_a_host_on_which_the_topology_does_not_fit_devices_are_taken_that_are_there(free):
-    table = hosts(
-        a={
-            "numa_topology": cells(host_cell(pinned_cpus=[0, 1, 2, 3])),
-            "pci_device_pools": [VF | {"count": free, "numa_node": 1}],
-        }
-    )
-    fitted = taken_by(pinning(pci_requests=devices()), table.state(0), SchedulerLimits())
-    assert (fitted.cells, count_devices(fitted.devices)) == ((), free)
-
-
 def test_devices_of_the_first_requests_are_taken_where_there_are_too_few_for_all():
     table = hosts(a={"pci_device_pools": [VF | {"count": 3}]})
     requests = {"requests": [*devices(2)["requests"], *devices(2)["requests"]]}
     fitted = taken_by(request_spec(pci_requests=requests), table.state(0), SchedulerLimits())
     assert count_devices(fitted.devices) == 2
-
-
-def test_without_limits_cells_are_overcommitted_and_networks_may_be_far():
-    far = {"physnets": ["net"], "tunneled": False}
-    table = hosts(
-        a={
-            "numa_topology": cells(
-                host_cell(0, memory_usage=8000, cpu_usage=4), host_cell(1, network_metadata=far)
-            )
-        }
-    )
-    spec = request_spec(
-        numa_topology=asked(instance_cell(shared=1)), network_metadata={"physnets": ["net"]}
-    )
-    packed = taken_by(spec, table.state(0), SchedulerLimits(), packs=True)
-    assert [use.id for use in packed.cells] == [0]
-    assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [1]
 
 
 def test_cells_are_taken_as_the_filter_found_them_where_packing_finds_none(monkeypatch):

@@ -318,15 +318,6 @@ def test_a_device_of_a_pending_vm_is_taken(unit, facts, asked):
     assert kept(unit, hosts, spec) == ["a"]
 
 
-def test_a_pinned_vm_runs_on_its_dedicated_hosts():
-    hosts = hosts_of(a={}, b={}, c={})
-    unit = host_facts.PinToHostFilter
-    assert kept(unit, hosts, vm(pinned_to_host=True, dedicated_hosts=["b", "c"])) == ["b", "c"]
-    assert kept(unit, hosts, vm(dedicated_hosts=["b"])) == ["a", "b", "c"]
-    assert kept(unit, hosts, vm(pinned_to_host=True)) == ["a", "b", "c"]
-    assert kept(unit, hosts, vm(pinned_to_host=True, run_on="a")) == []
-
-
 def test_the_management_vm_may_lose_800_points_when_it_migrates():
     part = {"configured": True, "active": True}
     found = {"a": 3400, "b": 2601, "c": 2600}

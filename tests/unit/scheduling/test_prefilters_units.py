@@ -58,14 +58,6 @@ def test_forcing_does_not_bypass_a_disabled_host():
         decided(pipeline_of(), hosts, request_spec(force_hosts=["a"]))
 
 
-def test_traits_are_required_and_forbidden():
-    hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b", traits=["Y"])])
-    unit = RequestFilters()
-    assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "a"
-    assert passed(unit, hosts, extra_specs={"trait:X": "forbidden"}) == "b"
-    assert passed(unit, hosts, request_level_params={"root_required": ["X", "Y"]}) == ""
-
-
 def test_a_zone_that_no_aggregate_has_restricts_nothing():
     hosts = fleet(group("a", availability_zone="z"))
     assert passed(RequestFilters(), hosts, availability_zone="nova") == "abc"

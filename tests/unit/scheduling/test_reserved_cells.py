@@ -95,51 +95,7 @@ def test_no_cpu_device_or_provider_goes_to_two_instances_of_a_request(hosts):
         decide(hosts, "d")
 
 
-def test_the_selection_has_the_limits_of_the_topology(hosts):
-    [[selection]] = decide(hosts, "a").selections
-    assert selection.limits.numa_topology == {
-        "cpu_allocation_ratio": 1.0,
-        "ram_allocation_ratio": 1.0,
-    }
-
-
 def test_a_reservation_round_trips_through_the_store(hosts):
     [claim] = decide(hosts, "a").claims
     written = msgspec.json.encode(claim.resources)
     assert msgspec.json.decode(written, type=Resources) == claim.resources
-
-
-def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
-    any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
-    mixed = host_record(
-        vcpus=16,
-        memory_mb=2**15,
-        numa_topology={
-            "cells": [
-                cell(0) | {"mempages": [{"size_kb": 4, "total": 2**20}]},
-                cell(1) | {"mempages": [{"size_kb": 2048, "total": 2048}]},
-            ]
-        },
-    )
-    hosts = host_table([mixed])
-    spec = request_spec(vcpus=2, memory_mb=1024, numa_topology={"cells": any_pages})
-    claims = decided(PIPELINE, hosts, spec, "a", "b").claims
-    sizes = {used.page_kb for claim in claims for used in claim.resources.numa}
-    assert len(sizes) == 1
-    with pytest.raises(NoValidHost):
-        decided(PIPELINE, host_table([mixed]), spec, "a", "b", "c")
-
-
-def test_a_forced_host_gives_cells_beyond_its_ratios():
-    used = cell(0) | {"memory_usage": 8192}
-    hosts = host_table([host_of_two_cells(numa_topology={"cells": [used, cell(1)]})])
-    mixed = {"cpu_policy": "mixed", "cpuset": [2], "memory": 2048}
-    spec = msgspec.structs.replace(
-        SPEC,
-        numa_topology={"cells": [PINNED | mixed, PINNED | mixed | {"id": 1}]},
-        force_hosts=("h",),
-    )
-    [claim] = decided(PIPELINE, hosts, spec).claims
-    assert [len(used.pinned) for used in claim.resources.numa] == [2, 2]
-    assert {used.page_kb for used in claim.resources.numa} == {2048}
-    assert [devices.count for devices in claim.resources.pci] == [1]
