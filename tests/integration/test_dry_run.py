@@ -12,7 +12,7 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.servers import free_port
 from tests.support.web import ask
 from tests.support.workers import WorkerProcess, write_config
@@ -75,6 +75,8 @@ class Bed:
             nova_feed={"enabled": True, "placement": False, "interval": 0.5},
             dry_run={"enabled": True, "max_requests": MOST, "summary_interval": 1},
             monitoring={"port": self.port},
+            # RabbitMQ must not give up a worker that is paused on a slow machine.
+            oslo_messaging_rabbit={"heartbeat_timeout_threshold": int(NEVER_S)},
         )
         self.scheduler = PlayedScheduler(self.url, self.topic)
 
