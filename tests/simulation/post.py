@@ -235,11 +235,11 @@ class Post(Auditor):
             return
         self._count(name, -1)
         sent = self._sent[name]
-        # A call that its worker has given up is acknowledged without an answer: all copies of it at
-        # once where the worker has joined them.
+        # A call that its worker has given up is acknowledged without an answer. The worker joins
+        # copies that it has at the same time, so it gives all of them up once.
         is_call = sent.facts["remaining_s"] is not None
-        is_settled = name in self._heard_s or name in self._dropped
-        if is_call and not is_settled and self._given_up[event.who]:
+        has_ended = name in self._heard_s or name in self._dropped
+        if is_call and not has_ended and self._given_up[event.who]:
             self._given_up[event.who] -= 1
             self._dropped.add(name)
         if self._copies[name] > 0 or name in self._buried | self._dropped:

@@ -14,7 +14,7 @@ from suite.running import Outcome, run_lanes
 _CLOSING = re.compile(r"^\d+ passed.* in [\d.]+s")
 DEAREST = 5
 """How many tests of a part are listed; its ``.json`` has all of them."""
-_ADVICE = "on idle cores, make its dearest tests cheaper, or mark them `deep`"
+_ADVICE = "if idle cores show that too, make its dearest tests cheaper, or mark them `deep`"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
