@@ -125,7 +125,7 @@ def build_decisions(
         log,
         clock,
         worker=settings.host,
-        clusters=fleet.names,
+        clusters=lambda: fleet.globals.names,
         pipeline_of=lambda cluster: pipelines().of_cluster(fleet, cluster),
         max_waiting=settings.decisions.max_waiting,
         observer=observer,
@@ -141,7 +141,7 @@ def open_decision_history(settings: Settings, fleet: Fleet, clock: Clock) -> Kep
 
 
 def _kept_in(log: DecisionLog, fleet: Fleet) -> KeptDecisions:
-    return KeptDecisions(log, lambda: [GLOBAL, *fleet.names()])
+    return KeptDecisions(log, lambda: [GLOBAL, *fleet.globals.names])
 
 
 def _open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) -> DecisionLog:

@@ -8,7 +8,7 @@ coroutine with :func:`complete`. There is no event loop: waiters are all that ca
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -48,6 +48,36 @@ class Waiter:
                 self._resume = resume
                 return
         resume()
+
+
+class Deferred(Waiter, Generic[T]):
+    """A waiter for a value, or for an error that whoever awaits it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def __await__(self) -> Generator[Waiter, None, T]:
+        yield self
+        return self.result()
+
+    def result(self) -> T:
+        """The value, once it is there; raises the error."""
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def succeed(self, value: T) -> None:
+        """Resume the coroutine with a value."""
+        self._value, self.done = value, True
+        self.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Resume the coroutine with an error."""
+        self._error, self.done = error, True
+        self.end()
 
 
 def complete(coroutine: Coroutine[Any, Any, T]) -> T:

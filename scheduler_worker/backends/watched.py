@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
@@ -26,6 +26,7 @@ from scheduler_worker.ports import (
     Written,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
@@ -88,33 +89,30 @@ class WatchedState:
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
     ) -> LockGrant:
+        acquire = self._state.acquire
         return self._used(
-            scope,
-            lambda: self._state.acquire(
-                scope, timeout_s=timeout_s, seen=seen, priority_boost_s=priority_boost_s
-            ),
+            scope, acquire, scope, timeout_s=timeout_s, seen=seen, priority_boost_s=priority_boost_s
         )
 
     def commit(
         self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
-        return self._written(
-            grant.scope, lambda: self._state.commit(grant, transactions, keep_at=keep_at)
-        )
+        commit = self._state.commit
+        return self._written(grant.scope, commit, grant, transactions, keep_at=keep_at)
 
     def release(self, grant: LockGrant) -> None:
-        self._used(grant.scope, lambda: self._state.release(grant))
+        self._used(grant.scope, self._state.release, grant)
 
     def changes(self, scope: str, seen: Seen) -> Changes:
-        return self._used(scope, lambda: self._state.changes(scope, seen))
+        return self._used(scope, self._state.changes, scope, seen)
 
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
-        return self._used(scope, lambda: self._state.await_change(scope, seen, timeout_s=timeout_s))
+        return self._used(scope, self._state.await_change, scope, seen, timeout_s=timeout_s)
 
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
     ) -> Written:
-        return self._written(scope, lambda: self._state.write(scope, transactions, once=once))
+        return self._written(scope, self._state.write, scope, transactions, once=once)
 
     def ping(self) -> None:
         self._used(_SERVERS, self._state.ping)
@@ -129,18 +127,21 @@ class WatchedState:
 
     # Outages
 
-    def _used(self, scope: str, use: Callable[[], T]) -> T:
+    def _used(self, scope: str, use: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         try:
-            return use()
+            return use(*args, **named)
         except StateUnavailable as error:
             self._failed(scope, error)
             raise
 
-    def _written(self, scope: str, write: Callable[[], Written]) -> Written:
-        written = self._used(scope, write)
+    def _written(
+        self, scope: str, write: Callable[P, Written], *args: P.args, **named: P.kwargs
+    ) -> Written:
+        written = self._used(scope, write, *args, **named)
         if written.before >= 0:  # else it is a repeated call: nothing was written
             self._written_s = self._clock.monotonic_s()
-            self._succeeded(scope)
+            if self._failing:
+                self._succeeded(scope)
         return written
 
     def _to_probe(self) -> list[str]:
@@ -151,8 +152,6 @@ class WatchedState:
         return failing or ([] if is_fresh else [GLOBAL])
 
     def _succeeded(self, scope: str) -> None:
-        if scope not in self._failing:
-            return
         with self._guard:
             is_over = self._failing.pop(scope, False) and not self._failing
             lasted_s = self._clock.monotonic_s() - self._began_s

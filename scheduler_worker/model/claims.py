@@ -11,6 +11,7 @@ when the host's reported use includes its instance (absorbed), when it is releas
 """
 
 import math
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import msgspec
@@ -62,9 +63,8 @@ class ReportedUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     disk_mb: int = 0
 
 
-def reservation_id(instance_uuid: str, host_uuid: str) -> str:
-    """The id of the reservation of an instance on a host: there is at most one."""
-    return f"{instance_uuid}@{host_uuid}"
+reservation_id: Callable[[str, str], str] = "{}@{}".format
+"""The id of the reservation of an instance on a host, of their uuids: there is at most one."""
 
 
 class ForInstance(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -542,12 +542,10 @@ class HostTable(Hosts):
 
     def _provided(self, row: int, reservation: ClaimOrReservation) -> Provided:
         """What it takes of the host's providers beyond the usages that the host reports."""
-        return provided(
-            self.records[row],
-            reservation.instance_uuid,
-            reservation.resources,
-            reservation.created_at_s,
-        )
+        record, taken = self.records[row], reservation.resources
+        if not record.resource_providers:
+            return Provided(of_tree=taken.providers)
+        return provided(record, reservation.instance_uuid, taken, reservation.created_at_s)
 
     def _reserved_for(self, kind: str, key: str) -> list[ClaimOrReservation]:
         return [self._reserved[id] for id in self._reserved_by.of((kind, key))]

@@ -6,7 +6,8 @@ Workers of different versions read each other's reports: fields are only added, 
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -19,9 +20,8 @@ _LAST = 7 * _PER_DECADE
 _BOUNDS_S = tuple(_LEAST_S * 10 ** (bucket / _PER_DECADE) for bucket in range(_LAST))
 
 
-def bucket_of(seconds: float) -> int:
-    """Which count a duration belongs to."""
-    return bisect_left(_BOUNDS_S, seconds)
+bucket_of: Callable[[float], int] = partial(bisect_left, _BOUNDS_S)
+"""Which count a duration, in seconds, belongs to."""
 
 
 class Spread(msgspec.Struct, frozen=True):

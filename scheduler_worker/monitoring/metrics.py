@@ -188,7 +188,7 @@ class Metrics(Series):
 
     def count(self, event: Count, *labels: str, by: float = 1) -> None:
         super().count(event, *labels, by=by)
-        if (trouble := event.trouble(labels)) is not None:
+        if event.troubles and (trouble := event.trouble(labels)) is not None:
             self._window.add(("error", trouble.text, 0), int(by))
         elif event is events.REQUESTS and labels[1] not in {"ok", "NoValidHost"}:
             self._window.add(("error", ": ".join(labels), 0))

@@ -367,7 +367,7 @@ def get_fleet(call: Call, query: FleetQuery) -> FleetColumns:
     """Show all hosts in columns, without pages."""
     fleet = call.services.fleet
     fleet.refresh_globals()
-    names = sorted(fleet.names())
+    names = sorted(fleet.globals.names)
     if query.cluster is not None:
         if query.cluster not in names:
             raise NotFound("cluster", query.cluster)

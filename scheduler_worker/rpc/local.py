@@ -152,15 +152,12 @@ class LocalConnection(BusConnection):
         self._bus = bus
         self._names = names
         self._listener = listener
-        self._ready = os.eventfd(0, os.EFD_NONBLOCK)
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK)
         self._inbox: deque[_Delivery] = deque()
         self._unacknowledged: dict[int, _Delivery] = {}
         self._tags = itertools.count(1)
         *queues, self._dead_letters = bus.declare(names)
         self._consumers = {queue.name: _Consumer(self, queue) for queue in queues}
-
-    def fileno(self) -> int:
-        return self._ready
 
     # Consuming
 
@@ -195,11 +192,11 @@ class LocalConnection(BusConnection):
     def put(self, delivery: _Delivery) -> None:
         """Deliver a message soon. For the bus, while this consumes; any thread."""
         self._inbox.append(delivery)
-        os.eventfd_write(self._ready, 1)
+        os.eventfd_write(self.descriptor, 1)
 
     def pump(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._ready)
+            os.eventfd_read(self.descriptor)
         while self._inbox:
             tag, delivery = next(self._tags), self._inbox.popleft()
             self._unacknowledged[tag] = delivery
@@ -245,7 +242,7 @@ class LocalConnection(BusConnection):
         self._bus.forget(self._names.topic, self._consumers[self._names.fanout_queue].queue)
         begun = self._unacknowledged.values()
         self._bus.put_back([*(delivery.counted() for delivery in begun), *self._inbox])
-        os.close(self._ready)
+        os.close(self.descriptor)
 
     drop = close
 

@@ -345,8 +345,8 @@ class Evaluation:
 
         A lone survivor is not weighed, as in Nova, and has 0.
         """
-        if len(self.rows) < 2:
-            return np.zeros(len(self.rows))
+        if (count := len(self.rows)) < 2:
+            return np.zeros(count)
         if self._scales is None:
             self._weigh(hosts, spec)
         return self._totals
@@ -374,11 +374,12 @@ class Evaluation:
         :meth:`totals` was read. It is done for every decision that is kept, of a few hosts: taking
         single numbers costs a fraction of indexing arrays by arrays.
         """
-        rows = [self.rows.item(at) for at in positions]
+        survivors = self.rows
+        rows = [survivors.item(at) for at in positions]
         records = [hosts.records[row] for row in rows]
         names = tuple([record.host for record in records])
         nodenames = tuple([record.nodename for record in records])
-        if len(self.rows) < 2:
+        if len(survivors) < 2:
             return Ranked((), names, nodenames, (0.0,) * len(rows))
         weighers: list[str] = []
         shares: list[tuple[float, ...]] = []

@@ -177,7 +177,7 @@ class TestLostReplies:
     ):
         with Proxy(redis_server.port) as proxy, Threads(1) as pool:
             url = f"redis://{LOOPBACK}:{proxy.port}/0"
-            behind = connect(url, prefix=state._prefix)
+            behind = connect(url, prefix=state._base.args[0])
             # Afterwards the thread has its connection, and the server has the script.
             behind.release(pool.submit(acquire, behind).result())
             with proxy.stalled("to_client"):

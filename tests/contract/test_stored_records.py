@@ -74,7 +74,7 @@ def test_the_samples_have_all_kinds_of_records():
 
 def test_every_record_is_read(sample, world):
     fleet = world.fleet
-    assert set(fleet.names()) == keys(sample, "@global", records.CLUSTER)
+    assert set(fleet.globals.names) == keys(sample, "@global", records.CLUSTER)
     assert set(fleet.globals.aggregates) == keys(sample, "@global", "a:")
     for replica in fleet.clusters():
         scope = replica.scope

@@ -1,7 +1,6 @@
 """The loop of a broker connection, on real descriptors."""
 
 import os
-from typing import Any
 
 import pytest
 
@@ -13,16 +12,15 @@ def test_descriptors_above_1023_are_waited_for():
     with many_descriptors():
         loop = Loop()
         to_read, to_write = os.pipe()
-        source: Any
         with open(to_read, "rb") as source, open(to_write, "wb", buffering=0) as sink:
-            assert source.fileno() > 1023
-            assert not loop.wait(source, timeout_s=0)
+            assert to_read > 1023
+            assert not loop.wait(to_read, timeout_s=0)
             sink.write(b"!")
-            assert loop.wait(source)
+            assert loop.wait(to_read)
             called = []
             source.read(1)
             loop.call_soon(lambda: called.append(True))
-            assert not loop.wait(source)
+            assert not loop.wait(to_read)
             loop.run_due()
             assert called == [True]
 

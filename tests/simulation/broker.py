@@ -193,6 +193,7 @@ class BrokerConnection:
         _is_reconnect: bool = False,
     ) -> None:
         self.address = "broker"
+        self.descriptor = self  # the loop waits for it
         self._broker = broker
         self._machine = broker.machine
         self._place = place
@@ -299,10 +300,6 @@ class BrokerConnection:
         for deed in deeds:
             self._sent_s = self._after(self._sent_s)
             self._machine.at(self._sent_s - self._machine.now_s, partial(self._if_open, deed))
-
-    @property
-    def has_input(self) -> bool:
-        return bool(self._inbox)
 
     def pump(self) -> None:
         self._check()

@@ -25,13 +25,13 @@ class Records:
             self.log,
             world.clock,
             worker="w1",
-            clusters=world.fleet.names,
+            clusters=lambda: world.fleet.globals.names,
             pipeline_of=lambda cluster: world.pipelines.of_cluster(world.fleet, cluster),
             max_waiting=max_waiting,
             observer=observer or Observer(),
         )
         world.scheduler._keep = self.recorder.keep
-        self.kept = KeptDecisions(self.log, lambda: [GLOBAL, *world.fleet.names()])
+        self.kept = KeptDecisions(self.log, lambda: [GLOBAL, *world.fleet.globals.names])
 
     def newest(self, **asked: str) -> list[KeptDecision]:
         """Those that were asked for, of all decisions until now."""

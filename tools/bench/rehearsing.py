@@ -90,7 +90,7 @@ def _made(
         log,
         clock,
         worker="bench",
-        clusters=shared.names,
+        clusters=lambda: shared.globals.names,
         pipeline_of=lambda cluster: pipelines.of_cluster(shared, cluster),
         max_waiting=count,
         observer=Observer(),
@@ -118,7 +118,7 @@ def _made(
         except NoValidHost:
             continue
     recorder.write()
-    kept = KeptDecisions(log, shared.names)
+    kept = KeptDecisions(log, lambda: shared.globals.names)
     return copies.snapshot_of(shared), list(kept.with_details(DecisionQuery()))
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import resources
+from operator import methodcaller
 from typing import Any, TypeVar
 
 import tenacity
@@ -77,13 +78,12 @@ class RedisServer:
         With ``lasting`` the reply waits for as many replicas as configured.
         """
         text, replicas = self._scripts[script], self._wait_replicas if lasting else 0
-        use = partial(self._use, keys[0], lambda node: node.run(text, keys, args, replicas))
-        return self._called(use, keys[0])
+        run: Callable[[RedisNode], ScriptReply] = methodcaller("run", text, keys, args, replicas)
+        return self._called(partial(self._use, keys[0], run), keys[0])
 
     def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> None:
         """Run a script without retries; during an outage, when it is over."""
-        text = self._scripts[script]
-        run = partial(self._use, keys[0], lambda node: node.run(text, keys, args))
+        run = partial(self._use, keys[0], methodcaller("run", self._scripts[script], keys, args))
         # Without retries: it is called while an error is on its way to the caller.
         if not self._outages.defer(self._nodes.group(keys[0]), run):
             with self._translated():
@@ -91,7 +91,7 @@ class RedisServer:
 
     def command(self, key: str, *words: Any) -> Any:
         """Send a command to the server that has the key. A retry may send it twice."""
-        return self._called(partial(self._use, key, lambda node: node.command(*words)), key)
+        return self._called(partial(self._use, key, methodcaller("command", *words)), key)
 
     def of_each(self, function: Callable[[RedisNode], T]) -> Mapping[str, T]:
         """The function's result for each server that has keys, by the server's name."""
@@ -151,10 +151,11 @@ class RedisServer:
             )
         of = self._nodes.group(key)
         try:
-            self._outages.check(of)
+            if self._outages.known:
+                self._outages.check(of)
             return function()
         except exceptions.RedisError as error:
-            if not is_passing(error) or self._outages.is_on(of):
+            if not is_passing(error) or of in self._outages.known:
                 raise self._unavailable(error) from error
         try:
             return self._retrying(function)
@@ -167,7 +168,7 @@ class RedisServer:
         """Ping the server that has the key, or all servers. Raises RedisError."""
         nodes = self._nodes.all().values() if key is None else [self._nodes.of(key)]
         for node in nodes:
-            self._on(node, lambda node: node.command("PING"))
+            self._on(node, methodcaller("command", "PING"))
 
     def _may_be_retried(self, error: BaseException) -> bool:
         return is_passing(error) and not self._closed.is_set()

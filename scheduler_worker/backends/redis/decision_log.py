@@ -14,7 +14,7 @@ import msgspec
 from redis.exceptions import OutOfMemoryError
 
 from scheduler_worker.backends.redis.connection import RedisServer
-from scheduler_worker.backends.redis.engine import MEMO_MS
+from scheduler_worker.backends.redis.engine import MEMO_MS, base_of
 from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
 from scheduler_worker.errors import StateUnavailable
@@ -119,7 +119,7 @@ class RedisDecisionLog:
         return [_logged(entry) for entry in entries]
 
     def _key(self, scope: str, name: str = "") -> str:
-        return f"{self._prefix}:{{{quote(scope, safe='@')}}}:decisions{name}"
+        return f"{base_of(self._prefix, scope)}decisions{name}"
 
 
 def _logged(entry: Any) -> Logged:

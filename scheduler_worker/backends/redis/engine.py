@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -81,11 +82,10 @@ class RedisState:
         wait_replicas: int = 0,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._prefix = prefix
         self._hold_timeout_s = hold_timeout_s
         self._max_changes = max_changes
         self._max_tombstones = max_tombstones
-        self._offer_s = offer_s
+        self._hold_us, self._offer_us = _micro(hold_timeout_s), _micro(offer_s)
         self._wait_replicas = wait_replicas
         self._server = RedisServer(
             url,
@@ -93,7 +93,7 @@ class RedisState:
             retry_for_s=retry_for_s,
             wait_replicas=wait_replicas,
         )
-        self._known_keys: dict[str, tuple[str, ...]] = {}
+        self._base, self._keys = partial(base_of, prefix), partial(_keys, prefix)
         self._pace = Pace(self._clock)
         self._waiting: set[str] = set()
         self._waiting_changed = threading.Condition()
@@ -107,7 +107,7 @@ class RedisState:
             while True:
                 asked_s = self._clock.monotonic_s()
                 left_s = started_s + timeout_s - asked_s
-                times_us = (_micro(self._hold_timeout_s), _micro(left_s))
+                times_us = (self._hold_us, _micro(left_s))
                 limits = (self._max_changes, _micro(priority_boost_s))
                 answer = self._run("acquire", scope, (owner, *times_us, *_known(seen), *limits))
                 granted, *reply = answer.value
@@ -165,7 +165,7 @@ class RedisState:
                 answer = self._run("watch", scope, args)
                 changed, until_us = answer.value
                 # A restarted server may number its versions as before; its run_id tells.
-                if changed or answer.run_id != _life(seen):
+                if changed or answer.run_id != seen.epoch.partition(".")[2]:
                     return True
                 if left_s <= 0:
                     return False
@@ -227,13 +227,15 @@ class RedisState:
         """Unpack the changes in the reply to a question that was asked at ``asked_s``."""
         head, *rest = answer.value
         self._pace.update(scope, int(head[1]), int(head[5]), asked_s)
-        epoch = f"{head[2].decode()}.{answer.run_id}"
-        _log_loss(scope, _known(seen).epoch, head)
+        present, (known, _, life) = head[2].decode(), seen.epoch.partition(".")
+        if known and known != present:
+            _log_loss(scope, head[4].decode())
+        epoch = f"{present}.{answer.run_id}"
         if not rest:
             return self._in_pages(scope, Seen(epoch, int(head[0])))
         (keys, values), reset = rest, bool(head[3])
         # These changes follow on what another life of the server had: read everything.
-        if not reset and answer.run_id != _life(seen):
+        if not reset and answer.run_id != life:
             return self.changes(scope, Seen())
         return Changes(
             epoch=epoch,
@@ -292,36 +294,29 @@ class RedisState:
             keys.append(f"{self._base(scope)}memo:{memo}")
         fresh_epoch = unique_hex()  # the epoch of a scope that has none, or has lost a key
         latest_us = self._pace.latest_us(scope)
-        common = (fresh_epoch, self._max_tombstones, _micro(self._offer_s))
+        common = (fresh_epoch, self._max_tombstones, self._offer_us)
         return keys, [*common, "" if latest_us is None else latest_us, *args]
 
-    def _keys(self, scope: str) -> tuple[str, ...]:
-        keys = self._known_keys.get(scope)
-        if keys is None:
-            base = self._base(scope)
-            keys = self._known_keys[scope] = tuple(base + name for name in KEYS)
-        return keys
 
-    def _base(self, scope: str) -> str:
-        """The prefix of a scope's keys; the hash tag in braces keeps them in one slot."""
-        return f"{self._prefix}:{{{quote(scope, safe='@')}}}:"
+@cache
+def base_of(prefix: str, scope: str) -> str:
+    """The prefix of a scope's keys; the hash tag in braces keeps them in one slot."""
+    return f"{prefix}:{{{quote(scope, safe='@')}}}:"
 
 
-def _log_loss(scope: str, known_epoch: str, head: Sequence[Any]) -> None:
+@cache
+def _keys(prefix: str, scope: str) -> tuple[str, ...]:
+    return tuple(base_of(prefix, scope) + name for name in KEYS)
+
+
+def _log_loss(scope: str, lost: str) -> None:
     """Log that the store has lost data of a scope that the caller had seen."""
-    epoch, lost = head[2].decode(), head[4].decode()
-    if known_epoch and known_epoch != epoch:
-        LOG.warning(
-            "The state of scope %s began again: it had lost %s. This worker discards what it knew "
-            "of it; what is missing comes back with the hosts' reports",
-            scope,
-            f"its key{'s' * (',' in lost)} {lost}" if lost else "everything",
-        )
-
-
-def _life(seen: Seen) -> str:
-    """The second half of a caller's epoch: the run_id of the server."""
-    return seen.epoch.partition(".")[2]
+    LOG.warning(
+        "The state of scope %s began again: it had lost %s. This worker discards what it knew of "
+        "it; what is missing comes back with the hosts' reports",
+        scope,
+        f"its key{'s' * (',' in lost)} {lost}" if lost else "everything",
+    )
 
 
 def _known(seen: Seen) -> Seen:

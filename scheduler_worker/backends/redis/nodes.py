@@ -113,7 +113,7 @@ class RedisNode:
                     f"{have} of the {wait_replicas} replicas that [state] wait_replicas asks for "
                     "have the write; whether it outlives a failover is unknown"
                 )
-        return ScriptReply(value, connection.run_id)
+        return ScriptReply(value, connection.raw.run_id)
 
     def wait(self, key: str, timeout_s: float) -> None:
         """Block until an element is pushed to the list, or the timeout. Raises RedisError.
@@ -259,20 +259,15 @@ class _Connection:
         self._pool = pool
         self._closed = closed
         try:
-            self._connection: Any = pool.get_connection()
+            self.raw: Any = pool.get_connection()
+            """redis-py's; its ``run_id`` is that of :class:`ScriptReply`."""
         except Exception as error:
             self._raise_if_closed(error)
             raise
 
-    @property
-    def run_id(self) -> str:
-        """The run_id of the server that replied last; see :class:`ScriptReply`."""
-        run_id: str = self._connection.run_id
-        return run_id
-
     def ask(self, *words: Any) -> Any:
         """Send a command and return the reply; reconnect first if the connection was lost."""
-        connection = self._connection
+        connection = self.raw
         try:
             if not connection.is_connected:
                 connection.connect()  # asks the sentinels; send_packed_command alone would not
@@ -294,8 +289,8 @@ class _Connection:
 
     def __del__(self) -> None:
         # When the interpreter exits, a stopped thread may hold the pool's lock for ever.
-        if hasattr(self, "_connection") and not sys.is_finalizing():
-            self._pool.release(self._connection)
+        if hasattr(self, "raw") and not sys.is_finalizing():
+            self._pool.release(self.raw)
 
 
 class _Connections(threading.local):

@@ -42,20 +42,16 @@ class Outages:
     def __init__(self, closed: threading.Event) -> None:
         self._closed = closed
         self._guard = threading.Lock()
-        self._known: dict[Hashable, _Outage] = {}
+        self.known: dict[Hashable, _Outage] = {}
 
     def begin(self, of: Hashable, error: exceptions.RedisError, ask: Callable[[], object]) -> None:
         """Begin an outage; ``ask`` is called until it succeeds, or fails with a lasting error."""
         with self._guard:
-            if of in self._known:
+            if of in self.known:
                 return
-            outage = self._known[of] = _Outage(str(error))
+            outage = self.known[of] = _Outage(str(error))
         arguments = (of, outage, ask)
         threading.Thread(target=self._run, args=arguments, name="redis-outage", daemon=True).start()
-
-    def is_on(self, of: Hashable) -> bool:
-        """Whether the server has an outage."""
-        return of in self._known
 
     def defer(self, of: Hashable, call: Callable[[], object]) -> bool:
         """Defer a call to the end of the outage; False if there is no outage.
@@ -65,7 +61,7 @@ class Outages:
         it.
         """
         with self._guard:
-            outage = self._known.get(of)
+            outage = self.known.get(of)
             if outage is None:
                 return False
             if len(outage.deferred) < MAX_DEFERRED:
@@ -74,7 +70,7 @@ class Outages:
 
     def check(self, of: Hashable) -> None:
         """Raise the error of the outage, at once unless it has only just begun."""
-        outage = self._known.get(of)
+        outage = self.known.get(of)
         if outage is None:
             return
         left_s = outage.began_s + GRACE_S - time.monotonic()
@@ -93,7 +89,7 @@ class Outages:
                 break
         finally:  # else callers would fail for ever
             with self._guard:
-                del self._known[of]
+                del self.known[of]
             for call in outage.deferred:
                 with contextlib.suppress(exceptions.RedisError):
                     call()

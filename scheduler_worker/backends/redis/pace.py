@@ -53,21 +53,18 @@ class Pace:
         answered_s = self._clock.monotonic_s()
         reading = _Reading(now_us / MICRO, jumped_us / MICRO, asked_s, answered_s)
         before, self._readings[scope] = self._readings.get(scope), reading
-        if before is not None:
-            went_s = reading.now_s - before.now_s
-            ahead_s, behind_s = answered_s - before.asked_s, asked_s - before.answered_s
-            self._log_jump(scope, went_s - ahead_s, "forward", "as much later")
-            self._log_jump(scope, behind_s - went_s, "back", "up to as much later")
-
-    def _log_jump(self, scope: str, jump_s: float, where: str, later: str) -> None:
-        now_s = self._clock.monotonic_s()
-        if jump_s > JUMP_S and now_s - self._logged_s > LOG_EVERY_S:
-            self._logged_s = now_s
+        if before is None or answered_s - self._logged_s <= LOG_EVERY_S:
+            return
+        went_s = reading.now_s - before.now_s
+        forward_s = went_s - (answered_s - before.asked_s)
+        back_s = asked_s - before.answered_s - went_s
+        if max(forward_s, back_s) > JUMP_S:
+            self._logged_s = answered_s
             LOG.warning(
                 "The clock of the state's server went %s by %.0f s (seen in scope %s); "
-                "reservations there expire %s",
-                where,
-                jump_s,
+                "reservations there expire %s later",
+                "forward" if forward_s > back_s else "back",
+                max(forward_s, back_s),
                 scope,
-                later,
+                "as much" if forward_s > back_s else "up to as much",
             )

@@ -23,6 +23,7 @@ from scheduler_worker.rpc.amqp.protocol import (
     CONNECT_S,
     STALLED_S,
     ProtocolConnection,
+    Stream,
     lost,
     translated,
 )
@@ -95,6 +96,11 @@ class BrokerConnection(BusConnection):
         self._names = names
         self.address = broker.address
         self._listener = listener
+        # Classic queues only tell that a message was delivered before, not how often.
+        self._counts_deliveries = {
+            queue: settings.is_quorum(fanout=queue == names.fanout_queue)
+            for queue in (names.queue, names.own_queue, names.fanout_queue)
+        }
         self._unacknowledged: dict[int, _Unacknowledged] = {}
         self._consumed: dict[str, str] = {}
         """The queue of each consumer, by its tag."""
@@ -113,8 +119,10 @@ class BrokerConnection(BusConnection):
         )
         with translated(broker, names, self.close):
             self._amqp.connect()
+            self._stream: Stream = self._amqp.transport
             self.vanished = self._open(is_reconnect=is_reconnect)
-            self._amqp.transport.cork()
+            self._stream.cork()
+        self.descriptor = self._stream.sock.fileno()
 
     def _open(self, *, is_reconnect: bool) -> frozenset[str]:
         """Declare the queues and open the channels; returns the queues that were lost."""
@@ -125,9 +133,6 @@ class BrokerConnection(BusConnection):
         self._open_publisher()
         self._open_ping_channel()
         return vanished
-
-    def fileno(self) -> int:
-        return int(self._amqp.transport.sock.fileno())
 
     def _blocked(self, is_blocked: bool) -> None:
         self.is_blocked = is_blocked
@@ -177,14 +182,18 @@ class BrokerConnection(BusConnection):
         """Raises BusUnavailable where a permission is missing."""
         queues = [self._names.queue] if shared else []
         queues += [self._names.own_queue, self._names.fanout_queue]
-        self._amqp.transport.uncork()
+        # One after the other, each awaited: the refusal would not say which queue it is about.
+        self._begin_consuming({queue: f"the queue {queue}" for queue in queues}, slots)
+
+    def _begin_consuming(self, queues: Mapping[str, str], prefetch: int) -> None:
+        """Consume queues, whose names for people are given."""
+        self._stream.uncork()
         with translated(self._amqp.broker, self._names, self.close):
-            for queue in queues:
-                # One after the other, each awaited: the refusal would not say which queue it is
-                # about.
-                with needs(f"the read permission on the queue {queue}"):
-                    self._consume(queue, queue, slots, wait=spec.Basic.ConsumeOk)
-        self._amqp.transport.cork()
+            for queue, name in queues.items():
+                with needs(f"the read permission on {name}"):
+                    self._consume(queue, queue, prefetch, wait=spec.Basic.ConsumeOk)
+        self._stream.cork()
+        self._dispatch()  # what arrived while these answers were awaited
 
     def consume_shared(self, slots: int) -> None:
         if self._names.queue not in self._channel.cancel_callbacks:
@@ -242,9 +251,7 @@ class BrokerConnection(BusConnection):
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._listener.waited_s(queue)
         self._unacknowledged[tag] = _Unacknowledged(queue, content, read, since_s)
-        # Classic queues only tell that a message was delivered before, not how often.
-        is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
-        deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
+        deliveries, is_counted = read.deliveries(broker_counts=self._counts_deliveries[queue])
         self._listener.message(
             Delivery(
                 tag=tag,
@@ -360,7 +367,7 @@ class BrokerConnection(BusConnection):
 
     def _write(self, encoded: bytes) -> None:
         self._amqp.bytes_sent += 1  # py-amqp sends a heartbeat only where this does not change
-        self._amqp.transport.write(encoded)
+        self._stream.write(encoded)
 
     def _send_method(self, method: Any, signature: str, arguments: tuple[Any, ...]) -> None:
         try:
@@ -370,26 +377,25 @@ class BrokerConnection(BusConnection):
 
     # Moving bytes
 
-    @property
-    def has_input(self) -> bool:
-        """Whether a frame arrived while another answer of the broker was awaited."""
-        return bool(self._amqp.transport.has_frame())
-
     def pump(self) -> None:
         self._last_received_s = time.monotonic()
         try:
-            transport = self._amqp.transport
-            if not transport.has_frame():
-                transport.fill()
+            self._stream.fill()
+        except BROKEN as error:
+            raise lost(error) from None
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        try:
             # py-amqp's own read_frame would issue one read for each part of a frame.
-            while (frame := transport.next_frame()) is not None:
+            while (frame := self._stream.next_frame()) is not None:
                 self._amqp.on_inbound_frame(frame)
         except BROKEN as error:
             raise lost(error) from None
 
     def flush(self) -> None:
         try:
-            self._amqp.transport.flush()
+            self._stream.flush()
         except BROKEN as error:
             raise lost(error) from None
 

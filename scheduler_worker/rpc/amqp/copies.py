@@ -12,7 +12,6 @@ import amqp
 from scheduler_worker.rpc.amqp import frames, properties
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.frames import Content
-from scheduler_worker.rpc.amqp.protocol import translated
 from scheduler_worker.rpc.amqp.queues import needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
@@ -81,11 +80,7 @@ class CopyConnection(BrokerConnection):
         return frozenset()
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
-        self._amqp.transport.uncork()
-        permission = f"the read permission on queues {self._names.topic}_dry_run_*"
-        with translated(self._amqp.broker, self._names, self.close), needs(permission):
-            self._consume(self._queue, self._queue, _PREFETCH, wait=amqp.spec.Basic.ConsumeOk)
-        self._amqp.transport.cork()
+        self._begin_consuming({self._queue: f"queues {self._names.topic}_dry_run_*"}, _PREFETCH)
         LOG.info("Copies of the messages of topic %s arrive in %s", self._names.topic, self._queue)
 
     def _delivered(self, content: Content) -> None:

@@ -5,9 +5,10 @@ Senders may write anything: what cannot be decoded is left out.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import amqp
+import msgspec
 from amqp.serialization import decode_properties_basic
 
 from scheduler_worker.rpc.amqp import frames
@@ -29,45 +30,43 @@ _NOT_COPIED = {"CC", "BCC", _BROKERS_COUNT}
 """Headers by which the broker would route or count the copy."""
 
 
-class Properties(NamedTuple):
+class Properties(msgspec.Struct):
     """What could be decoded."""
 
     values: Mapping[str, Any]
     headers: Mapping[str, Any]
+    expiration: str | None = None
+    compression: object = None
+    traceparent: str | None = None
+    """The sender's trace context, in W3C's form."""
+    expires_ms: int | None = None
+    """When the caller of a copied message gives up; milliseconds since 1970."""
+    _counted: int = 0
+    _brokers_count: int | None = None
 
-    @property
-    def expiration(self) -> str | None:
-        expiration = self.values.get("expiration")
-        return expiration if isinstance(expiration, str) else None
-
-    @property
-    def compression(self) -> object:
-        return self.headers.get("compression")
-
-    @property
-    def traceparent(self) -> str | None:
-        """The sender's trace context, in W3C's form."""
-        traceparent = self.headers.get("traceparent")
-        return traceparent if isinstance(traceparent, str) else None
-
-    @property
-    def expires_ms(self) -> int | None:
-        """When the caller of a copied message gives up; milliseconds since 1970."""
-        return _integer(self.headers.get(EXPIRES))
+    def __post_init__(self) -> None:
+        headers = self.headers
+        self.expiration = _typed(str, self.values.get("expiration"))
+        self.compression = headers.get("compression")
+        self.traceparent = _typed(str, headers.get("traceparent"))
+        self.expires_ms = _typed(int, headers.get(EXPIRES))
+        self._counted = max(0, _typed(int, headers.get(DELIVERIES)) or 0)
+        self._brokers_count = _typed(int, headers.get(_BROKERS_COUNT))
 
     def deliveries(self, *, broker_counts: bool) -> tuple[int, bool]:
         """How often the message was delivered before, and whether the broker counts that."""
-        counted = max(0, _integer(self.headers.get(DELIVERIES)) or 0)
-        theirs = _integer(self.headers.get(_BROKERS_COUNT)) if broker_counts else None
-        return (counted, False) if theirs is None else (counted + max(0, theirs), True)
+        theirs = self._brokers_count if broker_counts else None
+        return (self._counted, False) if theirs is None else (self._counted + max(0, theirs), True)
+
+
+T = TypeVar("T")
+
+
+def _typed(kind: type[T], value: object) -> T | None:
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
 
 NOTHING = Properties({}, {})
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
 
 _ALIKE = 512
 """Up to so many bytes of properties are remembered: one client mostly sends the same."""

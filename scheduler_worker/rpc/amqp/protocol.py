@@ -180,11 +180,6 @@ class Stream(TCPTransport):  # type: ignore[misc]
             if self._tls is None or not self.sock.pending():
                 return
 
-    def has_frame(self) -> bool:
-        """Whether a complete frame can be read without waiting."""
-        inbox = self._inbox
-        return len(inbox) >= 8 and len(inbox) >= 8 + int.from_bytes(inbox[3:7], "big")
-
     def next_frame(self) -> tuple[int, int, bytes] | None:
         """Kind, channel and payload of the next frame, if it has arrived completely."""
         frame = frames.first_frame(self._inbox)

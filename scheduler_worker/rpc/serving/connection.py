@@ -29,12 +29,13 @@ class PublishOutcome(enum.Enum):
 class BusConnection:
     """A connection on which the queues exist; nothing is consumed until :meth:`consume`.
 
-    Used by one thread, which calls :meth:`pump` when ``fileno`` is readable. Everything may raise
-    ConnectionLostError. What only a broker across a network needs does nothing here.
+    Used by one thread, which calls :meth:`pump` when ``descriptor`` is readable. Everything may
+    raise ConnectionLostError. What only a broker across a network needs does nothing here.
     """
 
     address: str
     """Of the broker, for the log."""
+    descriptor: int
     vanished = frozenset[str]()
     """Queues that no longer existed, with what was in them."""
     is_blocked = False
@@ -42,14 +43,6 @@ class BusConnection:
     comes_first = True
     """Whether other consumers of the topic's queue get only what we have no slot for; else we
     get what they have none for. Counts when a consumer is opened."""
-
-    def fileno(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def has_input(self) -> bool:
-        """Whether something arrived for which ``fileno`` does not become readable."""
-        return False
 
     def pump(self) -> None:
         """Dispatch what has arrived."""
@@ -191,22 +184,21 @@ class Loop:
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2]()
 
-    def wait(self, source: BusConnection | None = None, *, timeout_s: float = 60.0) -> bool:
-        """Sleep until a callback is due or ``source`` is readable; whether it is."""
+    def wait(self, source: int | None = None, *, timeout_s: float = 60.0) -> bool:
+        """Sleep until a callback is due or the descriptor is readable; whether it is."""
         if self._timers:
             timeout_s = min(timeout_s, self._timers[0][0] - time.monotonic())
         self._sleeps = True
         if self._ready:  # checked after _sleeps is set: callers that append later write to the pipe
             timeout_s = 0.0
-        polled = None if source is None else source.fileno()
-        if polled != self._polled:
+        if source != self._polled:
             if self._polled is not None:
                 self._poll.unregister(self._polled)
-            if polled is not None:
-                self._poll.register(polled, select.POLLIN)
-            self._polled = polled
+            if source is not None:
+                self._poll.register(source, select.POLLIN)
+            self._polled = source
         readable = [descriptor for descriptor, _ in self._poll.poll(1000 * max(0.0, timeout_s))]
         self._sleeps = False
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
-        return self._polled in readable
+        return source in readable

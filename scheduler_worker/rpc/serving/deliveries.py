@@ -175,18 +175,19 @@ class DeliveryTracker:
         """Register a message that was read; whether it was in flight or answered before."""
         request = delivery.request
         assert request is not None  # noqa: S101
-        if not self.accept(request.id, delivery):
+        request_id = request.id
+        if not self.accept(request_id, delivery):
             return False
-        work = self._in_flight.get(request.id)
+        work = self._in_flight.get(request_id)
         if work is not None:
             work.tags.append(delivery.tag)
             return True
         # The first answer may have been lost with its connection; a second one harms nobody.
-        if request.id in self._answers:
-            self._publish(request, self._answers[request.id])
+        if request_id in self._answers:
+            self._publish(request, self._answers[request_id])
             self._settle(delivery.tag)
             return True
-        work = self._in_flight[request.id] = Work(delivery, request)
+        work = self._in_flight[request_id] = Work(delivery, request)
         self.bytes_in_flight += delivery.size
         self._due.append(Begin(work))
         return False

@@ -116,4 +116,4 @@ class SlotWatch:
         if self._slots.waiting:
             self._check_after(_FIRST_CHECK_S)
         elif is_busy:
-            self._check_after(min(2 * interval_s, _LONGEST_CHECK_S))
+            self._check_after(min(4 * interval_s, _LONGEST_CHECK_S))

@@ -71,7 +71,7 @@ class MessageHandler:
         self._observer = observer
         self._stopping = stopping
         self._connection: BusConnection | None = None
-        self._deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
+        self.deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
         self._executions: dict[str, Execution] = {}
         """By the id of the message."""
         self._unsent: deque[Command] = deque()
@@ -94,14 +94,14 @@ class MessageHandler:
 
     def adopt(self, connection: BusConnection) -> None:
         """Find out which messages were lost with their queues: no other worker gets those."""
-        for work in self._deliveries.in_flight:
+        for work in self.deliveries.in_flight:
             work.is_ours_alone |= work.delivery.queue in connection.vanished
         orphans, self._orphans = self._orphans, []
         for work in orphans:
             if work.is_ours_alone:
-                self._deliveries.retry(work)
+                self.deliveries.retry(work)
             else:
-                self._deliveries.forget(work)
+                self.deliveries.forget(work)
 
     def use(self, connection: BusConnection, *, shared: bool = True) -> None:
         """Send and receive over this connection, which consumes by now.
@@ -119,9 +119,9 @@ class MessageHandler:
         """Consume no more, and give back everything that was not begun."""
         connection.stop_consuming()
         self._extra_consumers.use(None)
-        for work in self._deliveries.in_flight:
+        for work in self.deliveries.in_flight:
             if not work.is_ours_alone and self._cancel(work):
-                self._deliveries.give_back(work)
+                self.deliveries.give_back(work)
                 self._forget(work)
 
     def connection_lost(self, connection: BusConnection) -> None:
@@ -132,7 +132,7 @@ class MessageHandler:
         unsent = [command for command in self._unsent if isinstance(command, Publish)]
         self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
         self._unsent.clear()
-        for work in self._deliveries.connection_lost():
+        for work in self.deliveries.connection_lost():
             if self._cancel(work) and work not in self._orphans:
                 self._orphans.append(work)
                 self._forget(work)
@@ -156,28 +156,28 @@ class MessageHandler:
         try:
             body = decompressed(message.body, message.compression, max_bytes)
         except DecompressionError as error:
-            self._deliveries.refuse(message.tag, str(error))
+            self.deliveries.refuse(message.tag, str(error))
             return
         # Reading it may be what kills workers: only its id is read before it is known to be safe.
         is_first = message.is_counted and not message.deliveries
-        if not self._deliveries.accept("" if is_first else envelope.peek_id(body), message):
+        if not self.deliveries.accept("" if is_first else envelope.peek_id(body), message):
             return
         request = envelope.read(body, message.expiration, max_bytes)
         if isinstance(request, envelope.MalformedError):
-            self._deliveries.refuse(message.tag, str(request))
+            self.deliveries.refuse(message.tag, str(request))
             return
         if message.traceparent is not None:
             request = envelope.traced(request, message.traceparent)
         message.request = self.admission.received(request, message.queue)
         message.size, message.body = len(body), b""
-        if self._deliveries.take(message):
+        if self.deliveries.take(message):
             self._observer.count(events.DUPLICATES)
 
     def run_commands(self, connection: BusConnection) -> None:
         """Do what the tracker decided; while the broker is blocked, only begin work."""
         has_more = True
         while has_more:
-            commands = self._deliveries.due()
+            commands = self.deliveries.due()
             has_more = bool(commands)
             for command in commands:
                 if isinstance(command, Begin):
@@ -195,7 +195,7 @@ class MessageHandler:
 
     def _begin(self, work: Work) -> None:
         if self._stopping.is_set() and not work.is_ours_alone:
-            self._deliveries.give_back(work)
+            self.deliveries.give_back(work)
             return
         execution = self._executions.get(work.id)
         if execution is None:
@@ -215,7 +215,7 @@ class MessageHandler:
         if self.admission.admits(work.request):
             return True
         self._observer.count(events.DROPPED, "expired")
-        self._deliveries.finish(work, None)
+        self.deliveries.finish(work, None)
         return False
 
     def _start_heartbeats(self, work: Work, execution: Execution) -> None:
@@ -284,20 +284,20 @@ class MessageHandler:
             self.admission.finished(dropped=result.is_dropped)
         if result.is_retryable and self._stopping.is_set() and work.tags:
             self._forget(work)
-            self._deliveries.give_back(work)
+            self.deliveries.give_back(work)
         elif work.request.message.is_call or result.is_dropped or result.failure is None:
             self._forget(work)
-            self._deliveries.finish(work, answer)
+            self.deliveries.finish(work, answer)
             self._observer.call_answered(str(work.request.message.context.get("request_id", "")))
         elif result.is_retryable and not (result.is_bounded and is_last_try):
             self._retry_later(work)
         elif work.delivery.queue == self._names.fanout_queue:
             # Every worker got it, and each has logged it.
             self._forget(work)
-            self._deliveries.finish(work, None)
+            self.deliveries.finish(work, None)
         else:
             self._forget(work)
-            self._deliveries.dead_letter(work, str(result.failure.class_name))
+            self.deliveries.dead_letter(work, str(result.failure.class_name))
 
     def _retry_later(self, work: Work) -> None:
         """A cast that failed for a passing reason stays in flight, without a slot."""
@@ -311,12 +311,12 @@ class MessageHandler:
         if self._connection is None:
             self._orphans.append(work)
         else:
-            self._deliveries.forget(work)
+            self.deliveries.forget(work)
 
     def _retry(self, work: Work) -> None:
         execution = self._executions.get(work.id)
         if execution is not None and execution.is_parked:
-            self._deliveries.retry(work)
+            self.deliveries.retry(work)
 
     def _send_answer(self, queue: str, body: bytes) -> bool:
         """Send an answer again; False while the broker is away or blocked."""
@@ -330,7 +330,8 @@ class MessageHandler:
         if outcome is PublishOutcome.UNROUTABLE:
             self._undelivered.returned(answer)
             return
-        self._undelivered.delivered(answer)
+        if self._undelivered.size:
+            self._undelivered.delivered(answer)
         if outcome is PublishOutcome.REFUSED:
             LOG.error("RabbitMQ refused an answer: %s", why)
             self._observer.count(events.DROPPED, "refused")
@@ -344,7 +345,7 @@ class MessageHandler:
         if isinstance(copy, DeadLetter):
             self._observer.count(events.DROPPED, "discarded" if problem else "dead-lettered")
         if problem is None:
-            self._deliveries.copied(copy)
+            self.deliveries.copied(copy)
             return
         if isinstance(copy, DeadLetter):
             LOG.error(
@@ -353,24 +354,20 @@ class MessageHandler:
                 copy.why,
                 problem,
             )
-        self._deliveries.not_copied(copy, problem)
+        self.deliveries.not_copied(copy, problem)
 
     # What the server wants to know
 
     @property
     def is_done(self) -> bool:
         """Whether nothing is in flight, and nothing is left to send."""
-        return self._deliveries.is_settled and not self._unsent
-
-    @property
-    def bytes_in_flight(self) -> int:
-        return self._deliveries.bytes_in_flight
+        return self.deliveries.is_settled and not self._unsent
 
     def describe(self) -> dict[str, Any]:
         """Figures for an operator; takes no lock."""
         return {
-            "in_hand": len(self._deliveries.in_flight),
-            "bytes_in_hand": self._deliveries.bytes_in_flight,
+            "in_hand": len(self.deliveries.in_flight),
+            "bytes_in_hand": self.deliveries.bytes_in_flight,
             "unanswered_bytes": self._undelivered.size,
             "parked": sum(execution.is_parked for execution in list(self._executions.values())),
             "extra_consumers": len(self._extra_consumers),

@@ -61,7 +61,7 @@ class QueueServer:
         self._openers = openers
         self._settings = settings
         self._names = names
-        self._limits = limits
+        self._max_bytes_in_flight = limits.max_bytes_in_flight
         self._observer = observer
         self._slots = Slots(slots, f"rpc-{names.topic}", stuck_after_s=stuck_after_s)
         self._loop = Loop()
@@ -232,9 +232,7 @@ class QueueServer:
         if is_stopping and self._messages.is_done and not connection.unconfirmed_answers():
             self._drained.set()
             return
-        if not self._reads():
-            self._loop.wait()
-        elif connection.has_input or self._loop.wait(connection):
+        if self._loop.wait(connection.descriptor if self._reads() else None):
             connection.pump()
 
     def _reads(self) -> bool:
@@ -243,7 +241,7 @@ class QueueServer:
         What is not read stays in the broker, for other workers too. Without running work, nothing
         would ever make it less: then it is read all the same.
         """
-        is_full = self._messages.bytes_in_flight > self._limits.max_bytes_in_flight
+        is_full = self._messages.deliveries.bytes_in_flight > self._max_bytes_in_flight
         return not (is_full and self._slots.running)
 
     def _tick(self) -> None:

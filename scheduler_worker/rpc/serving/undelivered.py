@@ -64,7 +64,7 @@ class UndeliveredAnswers:
 
     def delivered(self, answer: Publish) -> None:
         """The broker has put it into its caller's queue."""
-        if self._kept and answer in self._kept:
+        if answer in self._kept:
             del self._kept[answer]
             self.size -= len(answer.body)
 

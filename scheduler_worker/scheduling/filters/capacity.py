@@ -107,8 +107,9 @@ class _Enough(_OfAmount):
         return amount_set(spec.flavor, self.amount.resource_class) != 0
 
     def reads(self, spec: RequestSpec) -> int:
-        amount, set_amount = self.amount, amount_set(spec.flavor, self.amount.resource_class)
-        return amount.own(spec.flavor) if set_amount is None else set_amount * amount.unit
+        amount, flavor = self.amount, spec.flavor
+        set_amount = amount_set(flavor, amount.resource_class) if flavor.extra_specs else None
+        return amount.own(flavor) if set_amount is None else set_amount * amount.unit
 
     def _fits(self, wanted: int, total: Any, limit: Any, used: Any) -> Any:
         """The rule, for figures of all hosts or one."""

@@ -155,7 +155,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
 
         Empty where there are no clusters.
         """
-        return self._hosts if self._hosts or not self._fleet.names() else None
+        return self._hosts if self._hosts or not self._fleet.globals.names else None
 
     def describe(self) -> dict[str, object]:
         """Leaderships, ledgers and last rounds by cluster, as they were read last; for the dump.

@@ -17,8 +17,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.lease import ClusterView
-from scheduler_worker.service.state.allowed_hosts import migration_of
+from scheduler_worker.service.placement.lease import ClusterView, migration_of
 from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -93,7 +92,7 @@ class ClusterChoice:
         now_s = self._deps.clock.monotonic_s()
         if since_s is None:
             since_s = now_s - self._deps.limits.globals_max_age_s
-        if self._globals_read_s <= since_s or not self._deps.fleet.names():
+        if self._globals_read_s <= since_s or not self._deps.fleet.globals.names:
             self._deps.fleet.refresh_globals()
             self._globals_read_s = now_s
         return self._deps.fleet.globals.seen
@@ -103,9 +102,9 @@ class ClusterChoice:
         fleet = self._deps.fleet
         named = request.spec.hint(CLUSTER_HINT)
         if named is not None:
-            if named not in fleet.names():
+            if named not in fleet.globals.names:
                 self.refresh_globals(self._deps.clock.monotonic_s())
-            names = fleet.names()
+            names = fleet.globals.names
             if not isinstance(named, str) or named not in names:
                 raise RequestError(
                     "spec_obj.scheduler_hints.cluster",

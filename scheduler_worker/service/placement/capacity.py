@@ -14,8 +14,8 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.prefilters.hosts import gives_below_root
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.service.placement.allocation_candidates import concerns
+from scheduler_worker.service.placement.lease import narrowed
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.state.allowed_hosts import narrowed
 from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 

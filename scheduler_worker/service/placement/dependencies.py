@@ -83,8 +83,3 @@ class PlacementDependencies(NamedTuple):
     placement_intents: PlacementIntents
     moves: Moves
     writer: Writer
-
-    def held_s(self, grant: LockGrant) -> float:
-        """Seconds since the lock was granted."""
-        granted_s = grant.ends_at_s - self.limits.hold_timeout_s
-        return max(0.0, self.clock.monotonic_s() - granted_s)

@@ -13,8 +13,7 @@ from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
 from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.lease import ClusterView
-from scheduler_worker.service.state.allowed_hosts import narrowed
+from scheduler_worker.service.placement.lease import ClusterView, narrowed
 from scheduler_worker.service.state.attempt import SeededRandom
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.waiters import complete

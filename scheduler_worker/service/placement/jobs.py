@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, WorkerStops
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.state.waits import Deferred
+from scheduler_worker.waiters import Deferred
 
 LOG = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFenc
 from scheduler_worker.model.claims import Claim, Reservation, reservation_id
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.ledgers import AskedMigration
 from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.allowed_hosts import narrowed
 from scheduler_worker.service.state.attempt import PlacementAttempt, SeededRandom
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -53,7 +53,10 @@ class ClusterView(NamedTuple):
 
     def reserved(self, request: Request) -> Mapping[str, int]:
         """Instance uuid -> row of its host, for instances that have a host already."""
-        return reserved_rows(self.replica, self.table, narrowed(self.replica, request))
+        return self._reserved(narrowed(self.replica, request))
+
+    def _reserved(self, request: Request) -> Mapping[str, int]:
+        return reserved_rows(self.replica, self.table, request)
 
     def decide(self, request: Request) -> Decision:
         """Choose hosts and consume them in the table; instances that have a host keep it.
@@ -62,7 +65,7 @@ class ClusterView(NamedTuple):
         """
         request = narrowed(self.replica, request)
         decision = self.pipeline.decide(
-            self.table, request, SeededRandom(request), self.reserved(request)
+            self.table, request, SeededRandom(request), self._reserved(request)
         )
         if decision.claims and self.table.num_reservations > self.max_reservations:
             self.give_back(decision.claims)
@@ -83,6 +86,41 @@ class ClusterView(NamedTuple):
                 self.table.give_back(claim.id)
             else:
                 self.table.consume(stored)
+
+
+# The hosts that requests may choose from while a balance moves VMs or switches hosts off: they are
+# in the cluster's ledgers, which come with each grant of its lock.
+
+
+def migration_of(replica: ClusterReplica, request: Request) -> AskedMigration | None:
+    """The migration under way of the VM that a request is about; the caller holds the lock.
+
+    One that is overdue binds nobody any more, even if no worker runs to say that it failed.
+    """
+    if not replica.ledger.under_way or len(request.instance_uuids) != 1:
+        return None
+    asked = replica.ledger.under_way.get(request.instance_uuids[0])
+    return asked if asked and asked.overdue_at_s > replica.table.now_s else None
+
+
+def narrowed(replica: ClusterReplica, request: Request) -> Request:
+    """The request, limited to the hosts that its VM's migration may choose from, if there is one.
+
+    A host that is being put into maintenance, or switched off, is left out in any case. The caller
+    holds the replica's lock.
+    """
+    spec = request.spec
+    asked = migration_of(replica, request)
+    if asked is not None:
+        only = spec.only_hosts
+        allowed = tuple(host for host in asked.candidates if only is None or host in only)
+        spec = structs.replace(spec, only_hosts=allowed)
+    # Of a migration too: its destination may be closing since the balance named it. A host whose
+    # power action is overdue takes VMs again, as with migrations.
+    power = replica.power.under_way
+    if power and power.to != "up" and power.overdue_at_s > replica.table.now_s:
+        spec = structs.replace(spec, closing_hosts=(power.host,))
+    return request if spec is request.spec else structs.replace(request, spec=spec)
 
 
 class Commit(NamedTuple):
@@ -111,6 +149,7 @@ class Lease:
         """Set by :meth:`open`."""
         self.ended = False
         self._deps = deps
+        self._granted_s = grant.ends_at_s - deps.limits.hold_timeout_s
 
     @classmethod
     def acquire(
@@ -148,7 +187,7 @@ class Lease:
 
     def held_s(self) -> float:
         """Seconds since the grant."""
-        return self._deps.held_s(self.grant)
+        return max(0.0, self._deps.clock.monotonic_s() - self._granted_s)
 
     @property
     def half_over_at_s(self) -> float:
@@ -277,8 +316,8 @@ class Lease:
 
     def _given_up(self, request: Request, claims: Sequence[Claim] = ()) -> list[Reservation]:
         """A host that was tried may be chosen again; then the claim replaces the reservation."""
-        claimed = {claim.id for claim in claims}
         excluded = given_up(self.replica, self.view.table, request)
+        claimed = {claim.id for claim in claims} if excluded else ()
         return [reservation for reservation in excluded if reservation.id not in claimed]
 
     def _release(self, ended: Sequence[Reservation]) -> None:

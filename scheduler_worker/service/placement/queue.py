@@ -36,7 +36,7 @@ from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.waits import Deferred
+from scheduler_worker.waiters import Deferred
 
 LOG = logging.getLogger(__name__)
 
@@ -273,7 +273,7 @@ class ClusterQueue:
         For who learns of that cluster earlier decides there, by an intent that is declared.
         """
         attempt, hint = queued.attempt, queued.attempt.request.spec.hint(CLUSTER_HINT)
-        attempt.any_cluster |= len(self._deps.fleet.names()) > 1 and hint is None
+        attempt.any_cluster |= len(self._deps.fleet.globals.names) > 1 and hint is None
         return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:

@@ -45,7 +45,7 @@ class Pipelines:
 
     def of_cluster(self, fleet: Fleet, name: str | None) -> Pipeline:
         """That of the cluster of this name; ``nova`` for none, and where it cannot be compiled."""
-        if name is None or name not in fleet.names():
+        if name is None or name not in fleet.globals.names:
             return self.nova
         replica = fleet.cluster(name)
         with replica.lock:

@@ -215,6 +215,7 @@ class GlobalReplica(Replica):
         super().__init__(GLOBAL, self.aggregates, self.clusters, self._units)
         # These are replaced and never changed, so they can be read without the lock.
         self.names: tuple[str, ...] = ()
+        """Of all known clusters, sorted."""
         self.by_host: Mapping[str, tuple[Aggregate, ...]] = {}
         self.units: frozenset[str] = frozenset()
         """The ids of the units that are enabled."""
@@ -470,14 +471,10 @@ class Fleet:
                 hosts.update(replica.table.hosts_reporting(instance_uuid))
         return hosts
 
-    def names(self) -> Sequence[str]:
-        """The names of all known clusters, sorted."""
-        return self.globals.names
-
     def read_names(self) -> Sequence[str]:
         """Read and return the names of all clusters. Raises StateUnavailable."""
         self.refresh_globals()
-        return self.names()
+        return self.globals.names
 
     def cluster(self, name: str) -> ClusterReplica:
         """The replica of a cluster, which need not be a known one."""
@@ -493,14 +490,14 @@ class Fleet:
         Raises StateUnavailable, and RequestError, of this field: there is no such cluster.
         """
         if name not in self.read_names():
-            known = ", ".join(self.names()) or "none"
+            known = ", ".join(self.globals.names) or "none"
             raise RequestError(field, f"there is no cluster {name!r}; known are {known}")
         return self.cluster(name)
 
     def clusters(self) -> Sequence[ClusterReplica]:
         """The replicas of all known clusters, by name."""
         names, replicas = self._listed
-        if names is not (names := self.names()):
+        if names is not (names := self.globals.names):
             replicas = [self.cluster(name) for name in names]
             self._listed = names, replicas
         return replicas

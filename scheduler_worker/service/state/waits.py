@@ -6,49 +6,19 @@ A :class:`ScopeWatch` ends waits by a condition, a deadline or the end of the wo
 import logging
 import math
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable, WorkerStops
 from scheduler_worker.ports import Clock, Seen, Store
 from scheduler_worker.service.state.replica import Replica
-from scheduler_worker.waiters import Waiter, YieldSlot
+from scheduler_worker.waiters import Deferred, YieldSlot
 
 LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class Deferred(Waiter, Generic[T]):
-    """A waiter for a value, or for an error that whoever awaits it gets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done = False
-        self._value: T | None = None
-        self._error: BaseException | None = None
-
-    def __await__(self) -> Generator[Waiter, None, T]:
-        yield self
-        return self.result()
-
-    def result(self) -> T:
-        """The value, once it is there; raises the error."""
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
-
-    def succeed(self, value: T) -> None:
-        """Resume the coroutine with a value."""
-        self._value, self.done = value, True
-        self.end()
-
-    def fail(self, error: BaseException) -> None:
-        """Resume the coroutine with an error."""
-        self._error, self.done = error, True
-        self.end()
 
 
 class SlotYielding:

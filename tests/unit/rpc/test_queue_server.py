@@ -40,17 +40,13 @@ class ScriptedConnection:
         self.performed: list[Any] = []
         self.heartbeats: list[str] = []
         self._ours, self._theirs = socket.socketpair()
+        self.descriptor = self._ours.fileno()
         self._inbox: list[Delivery] = []
         self.created.append(self)
-
-    def fileno(self) -> int:
-        return self._ours.fileno()
 
     def deliver(self, message: Delivery) -> None:
         self._inbox.append(message)
         self._theirs.send(b"!")
-
-    has_input = False
 
     def pump(self) -> None:
         self._ours.recv(100)

@@ -17,7 +17,7 @@ from tests.support.services import World, host
 def test_a_report_makes_a_host_and_its_cluster(world):
     versions = world.report(host("a"), host("b", cluster="two"))
     assert sorted(versions) == ["default", "two"]
-    assert list(world.fleet.names()) == ["default", "two"]
+    assert list(world.fleet.globals.names) == ["default", "two"]
     [shown] = world.hosts("two")
     assert (shown["host"], shown["vcpus"], shown["reported_at_s"]) == (
         "b", 4, world.clock.time_s()
