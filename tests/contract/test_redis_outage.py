@@ -58,7 +58,7 @@ def test_callers_fail_at_once_after_one_has_given_up(proxy, state, asked):
         results = [pool.submit(ask) for _ in range(CALLERS)]
         assert all(isinstance(each.exception(), StateUnavailable) for each in results)
         assert len(set(asked)) == 1, "only the first has waited for Redis"
-    eventually(lambda: not state._server._outages.is_on(None))
+    eventually(lambda: None not in state._server._outages.known)
     assert state.write(SCOPE, NOTHING).applied == (True,)
 
 
@@ -73,7 +73,7 @@ def test_a_call_that_failed_has_no_effect_later(proxy, state):
             state.acquire(SCOPE, timeout_s=60.0, seen=Seen())
         with pytest.raises(StateUnavailable):
             state.await_change(SCOPE, Seen(), timeout_s=60.0)
-    eventually(lambda: not state._server._outages.is_on(None))
+    eventually(lambda: None not in state._server._outages.known)
     entries = state.changes(SCOPE, Seen()).entries
     assert [each.key for each in entries] == ["a"]
 

@@ -318,7 +318,11 @@ class Moves:
             ]
             return Transaction(puts, replica.guards([key, records.DEPARTURE + move.host_uuid]))
         host = new_hosts[uuid].host if uuid in new_hosts else None
-        if host is None or replica.table.find(host) or not replica.table.reported_instances(host):
+        if (
+            host is None
+            or replica.table.find(host)
+            or not replica.version(records.INSTANCES + host)
+        ):
             return None
         return _packed(replica, departure, host)
 
@@ -408,10 +412,11 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     keys = [records.RESERVATION + reservation.id for reservation in reserved]
     keys += [records.ANSWER + answer.instance_uuid for answer in answers]
     # A reservation that is absorbed or released meanwhile must not travel on.
-    leaving = records.DEPARTURE + departure.move.host_uuid
-    guards = replica.guards((*keys, records.INSTANCES + host, leaving))
-    if instances and not replica.table.find(host):  # else another node of that name needs them
-        keys.append(records.INSTANCES + host)
+    leaving, listed = records.DEPARTURE + departure.move.host_uuid, records.INSTANCES + host
+    guards = replica.guards((*keys, listed, leaving))
+    # An empty list goes, too; another node of that name needs what there is.
+    if replica.version(listed) and not replica.table.find(host):
+        keys.append(listed)
     return Transaction([records.put_departure(packed), *map(records.gone, keys)], guards)
 
 

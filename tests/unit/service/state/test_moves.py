@@ -108,6 +108,15 @@ class TestOneMove:
         mover.report(MOVED)
         assert mover.state.writes == WRITES
 
+    def test_nothing_stays_of_a_host_without_instances(self) -> None:
+        world = World()
+        world.inventory.sync_instances("a", [])  # which waits for the host
+        for cluster in ("one", "two"):
+            world.report(host("a", cluster=cluster, instances=[]))
+        for left in ("default", "one"):
+            entries = world.state.changes(left, Seen()).entries
+            assert [each for each in entries if each.key.startswith(records.INSTANCES)] == []
+
     def test_there_and_back(self, world: World) -> None:
         for cluster in ("two", "three", "one", "two", "one"):
             world.report(host("a", cluster=cluster))
