@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -107,9 +108,9 @@ def counted(path: Path | None) -> Iterator[None]:
         if event != "call" or code.co_name in _UNNAMED or _is_resumed(frame):
             return
         everything["python"] += 1
-        if code.co_filename.startswith(OURS):
+        if ours := _package(code):
             calls[code] += 1
-            ours, theirs = _package(code), _package(_caller(frame))
+            theirs = _package_of_caller(frame)
             if theirs and ours != theirs:
                 borders[theirs, ours] += 1
 
@@ -131,13 +132,16 @@ def _is_resumed(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & _RESUMED) and frame.f_lasti > _BEGUN
 
 
-def _caller(frame: FrameType) -> CodeType | None:
-    """The function of ours that called, through libraries if need be."""
+def _package_of_caller(frame: FrameType) -> str:
+    """Of the function of ours that called, through libraries if need be."""
     back = frame.f_back
-    while back is not None and not back.f_code.co_filename.startswith(OURS):
+    while back is not None and not _package(back.f_code):
         back = back.f_back
-    return back.f_code if back else None
+    return _package(back.f_code) if back else ""
 
 
-def _package(code: CodeType | None) -> str:
-    return str(Path(code.co_filename).parent) if code else ""
+@cache  # a slow count makes a request slow, and slow requests are checked and counted more often
+def _package(code: CodeType) -> str:
+    """The folder of a function of ours, else an empty text."""
+    is_ours = code.co_filename.startswith(OURS)
+    return str(Path(code.co_filename).parent) if is_ours else ""

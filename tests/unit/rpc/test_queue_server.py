@@ -361,6 +361,16 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection(timers):
     assert sender.sent == [b"body"]
 
 
+def test_no_answer_is_sent_again_while_the_broker_is_away_or_blocked(connections):
+    server = make()
+    send = server._messages._send_answer
+    assert not send("caller", b"body")
+    server.start()
+    connections[0].is_blocked = True
+    assert not send("caller", b"body")
+    server.stop(5)
+
+
 # Two servers under one name
 
 

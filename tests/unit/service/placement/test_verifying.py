@@ -12,6 +12,7 @@ from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.placement import alternates
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.verifying import VerifyingPorts, deciding_traits
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
@@ -110,6 +111,12 @@ def test_an_alternate_that_has_changed_is_replaced(cloud, facts):
     cloud.source.beat("b", **facts)
     assert cloud.hosts(alternates=2) == ["a", "c", "d"]
     assert cloud.world.observed.outcomes[-1].attempts == 1
+
+
+def test_an_alternate_that_cannot_be_replaced_is_left_out(cloud):
+    decision = cloud.world.ask("i1", alternates=2)
+    [answered] = alternates.without(decision, {"uuid-b"}).selections
+    assert [each.service_host for each in answered] == ["a", "c"]
 
 
 def test_a_host_without_heartbeats_or_a_service_is_not_answered(cloud):
