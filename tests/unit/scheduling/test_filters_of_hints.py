@@ -54,13 +54,8 @@ def hinted(**hints):
 @pytest.mark.parametrize(
     ("named", "different", "same"),
     [
-        (["i1"], "23", "1"),
         (["i1", "i3"], "3", "12"),
-        (["i9"], "123", ""),
-        ([], "123", "123"),
         ([""], "123", "123"),
-        (["", "i1"], "23", "1"),
-        (["i1", "i2"], "23", "1"),
     ],
     ids=str,
 )
@@ -77,12 +72,8 @@ class TestAddresses:
         [
             ({"build_near_host_ip": ["192.0.2.130"]}, True),
             ({"build_near_host_ip": ["192.0.2.130"], "cidr": ["/25"]}, False),
-            ({"build_near_host_ip": ["192.0.2.1"], "cidr": ["24"]}, False),
-            ({"build_near_host_ip": ["192.0.2.1"], "cidr": [""]}, True),
-            ({"build_near_host_ip": ["0.0.0.0"], "cidr": ["/0"]}, True),
             ({"build_near_host_ip": ["::"], "cidr": ["/0"]}, False),
             ({"build_near_host_ip": [""]}, True),
-            ({"cidr": ["/8"]}, True),
         ],
         ids=str,
     )
@@ -98,31 +89,22 @@ class TestAddresses:
             assert passing(self.unit, spec, hosts) == ""
 
 
-class TestIsolation:
-    @pytest.mark.parametrize(
-        ("images", "hosts", "restricts", "image", "expected"),
-        [
-            ([], [], True, "a", "123"),
-            ([], ["h1"], True, "a", "23"),
-            ([], ["h1"], False, "a", "123"),
-            (["a"], ["h1"], True, "a", "1"),
-            (["a"], ["h1"], True, "b", "23"),
-            (["a"], ["h1"], True, None, "23"),
-            (["a"], ["h1"], False, "a", "1"),
-            (["a"], ["h1"], False, "b", "123"),
-            (["a"], [], True, "a", ""),
-        ],
+@pytest.mark.parametrize(
+    ("images", "hosts", "restricts", "image", "expected"),
+    [
+        ([], ["h1"], False, "a", "123"),
+        (["a"], ["h1"], True, None, "23"),
+        (["a"], [], True, "a", ""),
+    ],
+)
+def test_isolated_images_and_hosts_belong_together(images, hosts, restricts, image, expected):
+    unit = made(
+        IsolatedHostsFilter,
+        isolated_images=tuple(images),
+        isolated_hosts=tuple(hosts),
+        restrict_isolated_hosts_to_isolated_images=restricts,
     )
-    def test_isolated_images_and_hosts_belong_together(
-        self, images, hosts, restricts, image, expected
-    ):
-        unit = made(
-            IsolatedHostsFilter,
-            isolated_images=tuple(images),
-            isolated_hosts=tuple(hosts),
-            restrict_isolated_hosts_to_isolated_images=restricts,
-        )
-        assert passing(unit, request_spec(image={"id": image})) == expected
+    assert passing(unit, request_spec(image={"id": image})) == expected
 
 
 class TestRetry:
@@ -144,25 +126,14 @@ class TestExactSizes:
     @pytest.mark.parametrize(
         ("facts", "vcpus", "fits"),
         [
-            ({}, 4, True),
-            ({}, 3, False),
             ({"vcpus_used": 1}, 3, True),
             ({"vcpus": 0}, 0, False),
-            ({"cpu_allocation_ratio": 2.0}, 8, False),
         ],
         ids=str,
     )
     def test_vcpus(self, facts, vcpus, fits):
         hosts = host_table([host_record(host="h1", **facts)])
         assert bool(passing(ExactCoreFilter(), request_spec(vcpus=vcpus), hosts)) is fits
-
-    def test_memory_and_disk(self):
-        hosts = fleet(memory_mb_used=192, local_gb_used=90)
-        assert passing(ExactRamFilter(), request_spec(memory_mb=8000), hosts) == "123"
-        assert passing(ExactRamFilter(), request_spec(memory_mb=7999), hosts) == ""
-        for swap, expected in ((1024, "123"), (1023, "")):
-            flavor = {"root_gb": 8, "ephemeral_gb": 1, "swap": swap}
-            assert passing(ExactDiskFilter(), request_spec(flavor=flavor), hosts) == expected
 
     def test_the_totals_are_the_limits(self):
         host, spec = fleet().state(0), request_spec()
@@ -176,10 +147,9 @@ def test_one_flavor_a_host(flavor, expected):
     assert passing(TypeAffinityFilter(), request_spec(flavor={"id": flavor})) == expected
 
 
-class TestMetrics:
-    def test_it_names_what_is_missing(self):
-        unit = made(MetricsFilter, metrics_weight_setting=("b=1", "a=1"))
-        assert unit.reason(fleet().state(0), request_spec()) == "does not report a, b"
+def test_metrics_that_are_missing_are_named():
+    unit = made(MetricsFilter, metrics_weight_setting=("b=1", "a=1"))
+    assert unit.reason(fleet().state(0), request_spec()) == "does not report a, b"
 
 
 class TestJson:
@@ -188,12 +158,9 @@ class TestJson:
     @pytest.mark.parametrize(
         ("query", "expected"),
         [
-            ('["=", "$host", "h2"]', "2"),
-            ('["not", ["=", "$host", "h2"]]', "13"),
             ('["=", "$service.host", "h2"]', "2"),
             ('["not", "$service.disabled"]', "123"),
             ('["and", [">=", "$free_ram_mb", 8192], ["in", "$host", "h1", "h3"]]', "13"),
-            ('["<", "$host", 1]', ""),
             ('["not", ["<", "$host", 1]]', ""),
         ],
     )

@@ -193,18 +193,17 @@ class TestPowerSaving:
         assert plan(PowerSavingBalance, host("off", None, power=power), **on).power is None
 
 
-class TestEvenGuests:
-    def test_all_hosts_with_most_vms_give_to_those_with_far_fewer(self):
-        some = [vm(f"v{n}", n) for n in (3, 1)]
-        hosts = [
-            host("a", 30, vm("w"), num_vms=12),
-            host("b", 30, num_vms=8),
-            host("c", 30, num_vms=7),
-            host("d", 30, *some, num_vms=7, is_manager=True),
-        ]
-        found = plan(EvenGuestsBalance, *hosts)
-        assert moves(found) == [("w", ("c",)), ("v1", ("c",)), ("v3", ("c",))]
-        assert found.migrations[1].reason == "d counts as 12 VMs, 10 and more are too many"
+def test_all_hosts_with_most_vms_give_to_those_with_far_fewer():
+    some = [vm(f"v{n}", n) for n in (3, 1)]
+    hosts = [
+        host("a", 30, vm("w"), num_vms=12),
+        host("b", 30, num_vms=8),
+        host("c", 30, num_vms=7),
+        host("d", 30, *some, num_vms=7, is_manager=True),
+    ]
+    found = plan(EvenGuestsBalance, *hosts)
+    assert moves(found) == [("w", ("c",)), ("v1", ("c",)), ("v3", ("c",))]
+    assert found.migrations[1].reason == "d counts as 12 VMs, 10 and more are too many"
 
 
 def test_no_balance_moves_nothing():

@@ -349,19 +349,18 @@ def test_a_host_that_takes_no_vms_is_no_spare_for_the_management_vm(facts):
     assert kept(unit, host_table(hosts), spec, HeSparesCount="1") == ["a", "c"]
 
 
-class TestAffinity:
-    def test_server_groups_of_nova_are_groups(self):
-        hosts = host_table(
-            [host_record(host=name) for name in "ab"], instances={"a": {"i1": {}}, "b": {}}
-        )
-        for policy, expected in (("affinity", ["a"]), ("anti-affinity", ["b"])):
-            group = {"policy": policy, "members": ["i1", "new"], "hosts": ["a"]}
-            spec = request_spec(instance_uuid="new", instance_group=group)
-            assert kept(affinity.VmAffinityFilter, hosts, spec) == expected
-        group = {"policy": "soft-anti-affinity", "members": ["i1", "new"]}
+def test_server_groups_of_nova_are_affinity_groups():
+    hosts = host_table(
+        [host_record(host=name) for name in "ab"], instances={"a": {"i1": {}}, "b": {}}
+    )
+    for policy, expected in (("affinity", ["a"]), ("anti-affinity", ["b"])):
+        group = {"policy": policy, "members": ["i1", "new"], "hosts": ["a"]}
         spec = request_spec(instance_uuid="new", instance_group=group)
-        assert kept(affinity.VmAffinityFilter, hosts, spec) == ["a", "b"]
-        assert scores(affinity.VmAffinityWeight, hosts, spec) == [2, 1]
+        assert kept(affinity.VmAffinityFilter, hosts, spec) == expected
+    group = {"policy": "soft-anti-affinity", "members": ["i1", "new"]}
+    spec = request_spec(instance_uuid="new", instance_group=group)
+    assert kept(affinity.VmAffinityFilter, hosts, spec) == ["a", "b"]
+    assert scores(affinity.VmAffinityWeight, hosts, spec) == [2, 1]
 
 
 class TestNuma:

@@ -57,18 +57,3 @@ def test_shuffle_moves_only_the_best_ties():
     seen = {tuple(order(totals, shuffle=True, seed=seed)) for seed in range(50)}
     assert len(seen) > 5
     assert {each[4:] for each in seen} == {(5, 3)}
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_subset_after_shuffle(shuffle):
-    firsts = {
-        order([9.0, 9.0, 8.0, 1.0], subset=3, shuffle=shuffle, seed=seed)[0] for seed in range(60)
-    }
-    assert firsts == {0, 1, 2}
-
-
-def test_the_same_seed_gives_the_same_order():
-    totals = [1.0] * 20
-    first = order(totals, subset=4, shuffle=True, seed="req-1")
-    assert order(totals, subset=4, shuffle=True, seed="req-1") == first
-    assert order(totals, subset=4, shuffle=True, seed="req-2") != first

@@ -47,13 +47,6 @@ class TestMultiplier:
         assert unit.multiplier(self.hosts).tolist() == expected
         assert [unit.weight_multiplier(host) for host in self.hosts.states()] == expected
 
-    @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "", "x"])
-    def test_a_non_finite_value_is_ignored(self, text):
-        hosts = host_table(
-            [host_record(host="a")], aggregates=[aggregate("a", ram_weight_multiplier=text)]
-        )
-        assert RAMWeigher().multiplier(hosts).tolist() == [1.0]
-
     def test_one_number_where_no_aggregate_has_a_value(self):
         assert made(CPUWeigher, cpu_weight_multiplier=2.0).multiplier(self.hosts) == 2.0
 
