@@ -2,8 +2,8 @@
 
     python nova_client.py CONFIG_FILE < commands
 
-A command is ``{"do": NAME, ...}``; the answer is ``{"ok": ...}`` or ``{"raised": [module, class,
-bases, text]}``. Imports nothing of this project.
+A command has the arguments of ``select_destinations``; the answer is ``{"ok": ...}`` or
+``{"raised": BASES}``, the names of an error's classes. Imports nothing of this project.
 """
 
 import json
@@ -29,24 +29,21 @@ def flavor(**facts):
     return objects.Flavor(**(known | facts))
 
 
-def request_spec(uuids, **facts):
-    group = facts.pop("group", None)
+def request_spec(uuids, **size):
     spec = objects.RequestSpec.from_components(
         context.get_admin_context(),
         uuids[0],
         objects.ImageMeta(properties=objects.ImageMetaProps()),
-        flavor(**facts.pop("flavor", {})),
+        flavor(**size),
         None,
         objects.InstancePCIRequests(requests=[]),
         {},
-        objects.InstanceGroup(**group) if group else None,
-        facts.pop("availability_zone", None),
+        None,
+        None,
     )
     spec.num_instances = len(uuids)
     spec.project_id = "proj"
     spec.user_id = "user"
-    for name, value in facts.items():
-        setattr(spec, name, value)
     return spec
 
 
@@ -71,7 +68,7 @@ def select(api, command):
     uuids = command["uuids"]
     answer = api.select_destinations(
         context.get_admin_context(),
-        request_spec(uuids, **command.get("spec", {})),
+        request_spec(uuids, **command.get("flavor", {})),
         uuids,
         return_objects=command.get("objects", True),
         return_alternates=command.get("alternates", True),
@@ -81,59 +78,14 @@ def select(api, command):
     return answer
 
 
-def update_aggregate(api, command):
-    found = objects.Aggregate(
-        id=command["id"],
-        uuid=command["uuid"],
-        name=command["called"],
-        hosts=command["hosts"],
-        metadata=command["metadata"],
-    )
-    api.update_aggregates(context.get_admin_context(), [found])
-
-
-def delete_aggregate(api, command):
-    found = objects.Aggregate(
-        id=command["id"], uuid=command["uuid"], name="x", hosts=[], metadata={}
-    )
-    api.delete_aggregate(context.get_admin_context(), found)
-
-
-def update_instances(api, command):
-    instances = [objects.Instance(uuid=uuid, host=command["host"]) for uuid in command["uuids"]]
-    api.update_instance_info(
-        context.get_admin_context(), command["host"], objects.InstanceList(objects=instances)
-    )
-
-
-def delete_instance(api, command):
-    api.delete_instance_info(context.get_admin_context(), command["host"], command["uuid"])
-
-
-def sync_instances(api, command):
-    api.sync_instance_info(context.get_admin_context(), command["host"], command["uuids"])
-
-
-COMMANDS = {
-    "select": select,
-    "update_aggregate": update_aggregate,
-    "delete_aggregate": delete_aggregate,
-    "update_instances": update_instances,
-    "delete_instance": delete_instance,
-    "sync_instances": sync_instances,
-}
-
-
 def main():
     api = start(sys.argv[1])
     for line in sys.stdin:
-        command = json.loads(line)
         try:
-            answer = {"ok": COMMANDS[command["do"]](api, command)}
+            answer = {"ok": select(api, json.loads(line))}
         except Exception as error:
-            kind = type(error)
-            bases = [f"{each.__module__}.{each.__name__}" for each in kind.__mro__]
-            answer = {"raised": [kind.__module__, kind.__name__, bases, str(error)]}
+            bases = type(error).__mro__
+            answer = {"raised": [f"{each.__module__}.{each.__name__}" for each in bases]}
         print(json.dumps(answer), flush=True)
 
 

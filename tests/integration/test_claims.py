@@ -1,16 +1,15 @@
 """Two workers, RabbitMQ, Redis and a real Placement: who is answered has a claim, and only he."""
 
+import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from scheduler_worker.client import SchedulerClient
-from tests.support.agents import reserved_in_redis
-from tests.support.placement_server import Cloud
+from scheduler_worker.errors import NoValidHost
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, all_ready, connected, place_all
+from tests.support.threads import Threads
+from tests.support.workers import WorkerProcess, all_ready, connected
 
 SPEC = {
     "flavor": {"vcpus": 1, "memory_mb": 512},
@@ -21,36 +20,15 @@ SPEC = {
 LESS = {"h00": 1, "h03": 2, "h07": 0}
 """Hosts of which Placement knows fewer vCPUs than they report: it decides."""
 ROOM = {f"h{number:02d}": 4 for number in range(10)} | LESS
+REQUESTS = 50
+"""More than there is room for."""
 
 
-class Scene:
-    """Workers that claim, and ten hosts that are new providers in Placement."""
-
-    def __init__(self, client: SchedulerClient, cloud: Cloud, redis_url: str) -> None:
-        self._client, self._cloud, self._redis_url = client, cloud, redis_url
-        self._providers = {
-            name: cloud.add(f"{name}-{uuid.uuid4().hex}", VCPU=vcpus, MEMORY_MB=65536)
-            for name, vcpus in ROOM.items()
-        }
-        facts = {"vcpus": 4, "memory_mb": 65536, "cpu_allocation_ratio": 1.0}
-        client.update_hosts(
-            [host(name, uuid=provider, **facts) for name, provider in self._providers.items()]
-        )
-
-    def check(self, after: Callable[[int], object] = lambda done: None) -> None:
-        """Ask for more than fits: Placement and Redis have what was answered, and no more."""
-        answers = place_all(self._client, SPEC, 50, after)
-        placed = {instance: where for instance, where in answers.items() if where is not None}
-        assert Counter(placed.values()) == {name: room for name, room in ROOM.items() if room}
-        for name, provider in self._providers.items():
-            consumers = self._cloud.consumers(provider)
-            assert consumers == {instance for instance, where in placed.items() if where == name}
-            assert self._cloud.used(provider).get("VCPU", 0) == len(consumers)
-        assert reserved_in_redis(self._redis_url) == placed
-
-
-@pytest.fixture
-def workers(configure, placement_server) -> Iterator[tuple[WorkerProcess, ...]]:
+@pytest.mark.parametrize("failing", ["worker", pytest.param("Placement", marks=pytest.mark.deep)])
+def test_what_placement_has_room_for_is_answered_although_a_server_fails(
+    configure, placement_server, placement_cloud, rabbit_vhost_url, failing
+):
+    cloud = placement_cloud
     options = {
         "cluster_lock": {"hold_timeout": 2.0, "max_batch": 32},
         "pending": {"ttl": 600, "wait_timeout": 0},
@@ -59,26 +37,32 @@ def workers(configure, placement_server) -> Iterator[tuple[WorkerProcess, ...]]:
         "placement": placement_server.options(),
     }
     made = (WorkerProcess(configure(name, **options), name=name) for name in ("one", "two"))
-    with all_ready(*made) as ready:
-        yield ready
+    providers = {
+        name: cloud.add(f"{name}-{uuid.uuid4().hex}", VCPU=vcpus, MEMORY_MB=65536)
+        for name, vcpus in ROOM.items()
+    }
+    facts = {"vcpus": 4, "memory_mb": 65536, "cpu_allocation_ratio": 1.0}
+    placed: dict[str, str] = {}
+    with all_ready(*made) as (_, two), connected(rabbit_vhost_url) as client:
+        client.update_hosts([host(name, uuid=each, **facts) for name, each in providers.items()])
 
+        def ask(number: int) -> None:
+            if number == 25 and failing == "worker":
+                two.kill()
+            elif number == 25:
+                placement_server.kill()
+                placement_server.start()
+            instance = str(uuid.uuid4())
+            with contextlib.suppress(NoValidHost):
+                [[chosen]] = client.select_destinations(SPEC, [instance])
+                placed[instance] = chosen.service_host
 
-@pytest.fixture
-def scene(workers, rabbit_vhost_url, redis_url, placement_cloud) -> Iterator[Scene]:
-    with connected(rabbit_vhost_url) as client:
-        yield Scene(client, placement_cloud, redis_url)
-
-
-def test_what_placement_has_room_for_is_answered_although_a_worker_is_killed(scene, workers):
-    _, two = workers
-    scene.check(lambda done: done == 10 and two.kill())
-
-
-@pytest.mark.deep
-def test_a_restart_of_placement_in_the_middle_costs_no_request(scene, placement_server):
-    def restart(done: int) -> None:
-        if done == 10:
-            placement_server.kill()
-            placement_server.start()
-
-    scene.check(restart)
+        with Threads(16) as pool:
+            list(pool.map(ask, range(REQUESTS)))
+        held = client.list_reservations(limit=1000)["reservations"]
+    assert Counter(placed.values()) == {name: room for name, room in ROOM.items() if room}
+    for name, provider in providers.items():
+        consumers = cloud.consumers(provider)
+        assert consumers == {instance for instance, where in placed.items() if where == name}
+        assert cloud.used(provider).get("VCPU", 0) == len(consumers)
+    assert sorted((each["instance_uuid"], each["host"]) for each in held) == sorted(placed.items())

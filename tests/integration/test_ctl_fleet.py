@@ -109,23 +109,6 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
 
 
 @pytest.mark.deep
-def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
-    fleet, rabbit_server, rabbit_vhost_url
-):
-    assert fleet.ctl("worker", "drain", "one")[0] == 0
-    eventually(lambda: fleet.consumers() == 1)
-    vhost = rabbit_vhost_url.rpartition("/")[2]
-    rabbit_server.control("close_all_connections", "-p", vhost, "a test")
-    eventually(lambda: fleet.workers["one"].log.count("Consuming topic") == 2)
-    eventually(lambda: fleet.workers["two"].log.count("Consuming topic") == 2)
-    assert fleet.consumers() == 1
-    eventually(lambda: fleet.states()["one"] == "drained")
-    fleet.workers["one"].stop()
-    with WorkerProcess(fleet.configs["one"], name="again").ready():
-        eventually(lambda: fleet.states() == {"one": "serving", "two": "serving"})
-
-
-@pytest.mark.deep
 def test_the_command_as_it_is_installed(fleet):
     ctl = Path(sys.executable).with_name("scheduler-workerctl")
 

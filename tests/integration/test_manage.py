@@ -106,9 +106,6 @@ def test_a_built_in_policy_is_exported_and_not_imported(desk, capsys):
     assert "name: nova\n" in text
     assert desk.run("policy", "import", desk.file(text.replace("RamFilter", "CoreFilter")))[0] == 1
     assert "built-in" in capsys.readouterr().err
-    copy = text.replace("id: nova\n", "id: mine\n").replace("name: nova\n", "name: mine\n")
-    assert desk.run("policy", "import", desk.file(copy), "--yes")[0] == 0
-    assert desk.run("policy", "export", "mine")[1] == copy
 
 
 def test_a_copy_of_nova_is_made_as_the_guide_for_its_users_says(desk, monkeypatch, tmp_path):

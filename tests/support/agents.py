@@ -5,11 +5,8 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.ports import Seen
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.service.state import records
 
 
 class Agent:
@@ -34,17 +31,3 @@ def conductor(bus: Bus) -> Iterator[queue.Queue[dict[str, Any]]]:
 
     with contextlib.closing(Agent(bus, "conductor", "c1", destinations_selected=take)):
         yield received
-
-
-def reserved_in_redis(redis_url: str) -> dict[str, str]:
-    """Instance -> the host that is reserved for it in the default cluster, once."""
-    with contextlib.closing(RedisState(redis_url, hold_timeout_s=2.0)) as state:
-        entries = state.changes("default", Seen()).entries
-    reservations = [
-        records.read_reservation(each.value)
-        for each in entries
-        if each.key.startswith(records.RESERVATION) and each.value is not None
-    ]
-    found = {each.instance_uuid: each.host for each in reservations}
-    assert len(found) == len(reservations)
-    return found

@@ -273,10 +273,6 @@ class NovaCloud:
     def change_service(self, host: str, *, cell_name: str = "cell1", **fields: Any) -> None:
         self._on(cell_name, update(services).where(services.c.host == host).values(**fields))
 
-    def beat(self, *, cell_name: str = "cell1") -> None:
-        """A heartbeat of all services."""
-        self._on(cell_name, update(services).values(last_seen_up=now_utc()))
-
     def boot(self, host: str | None, **fields: Any) -> str:
         """An instance on a host: 2 vCPUs, 2 GiB, 20 GiB. Returns its uuid."""
         values = instance_values(host) | fields

@@ -1,20 +1,16 @@
 """The REST API over an administration in memory, with units that have oVirt's ids."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
-import msgspec
-from msgspec import Meta, structs
+from msgspec import structs
 from werkzeug.test import Client, TestResponse
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import User, hashed
 from scheduler_worker.api_process import Api
-from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.simulations import Asked, SimulationRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
@@ -22,7 +18,9 @@ from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.services import StoreUseCases
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
-from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
+from scheduler_worker.scheduling.ovirt.balances import EvenDistributionBalance
+from scheduler_worker.scheduling.ovirt.resources import CpuFilter, MemoryFilter
+from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -43,57 +41,11 @@ IDLE_S, TTL_S = 600.0, 3600.0
 """Of sessions of the console."""
 
 
-class Utilisation(msgspec.Struct, frozen=True):
-    HighUtilization: Annotated[int, Meta(ge=50, le=99)] = 80
-    CpuOverCommitDurationMinutes: Annotated[int, Meta(ge=1)] = 2
-
-
-class Internal(Unit):
-    @classmethod
-    def is_internal(cls) -> bool:
-        return True
-
-
-class Cpu(Internal, Filter):
-    """Keeps hosts with enough cores."""
-
-    unit_id: ClassVar[str | None] = CPU
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        return hosts.free_ram_mb >= 0
-
-
-class Memory(Cpu):
-    """Keeps hosts with enough memory."""
-
-    unit_id = MEMORY
-
-
-class CpuWeight(Internal, Weigher):
-    """Prefers small hosts."""
-
-    unit_id = CPU_WEIGHT
-    lower_is_better = True
-
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.free_ram_mb
-
-
-class Even(Internal, Balance):
-    """Moves instances apart."""
-
-    unit_id: ClassVar[str | None] = BALANCE
-    parameters_type = Utilisation
-
-    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
-        raise NotImplementedError
-
-
 UNITS = [
-    entry("CPU", Cpu),
-    entry("Memory", Memory),
-    entry("OptimalForCpuEvenDistribution", CpuWeight),
-    entry("OptimalForEvenDistribution", Even),
+    entry("CPU", CpuFilter),
+    entry("Memory", MemoryFilter),
+    entry("OptimalForCpuEvenDistribution", EvenCpuWeight),
+    entry("OptimalForEvenDistribution", EvenDistributionBalance),
 ]
 DEFAULT = ClusterPolicy(
     id=NONE,

@@ -8,10 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ from typing import Any
 from scheduler_worker import conf
 from scheduler_worker.cli.worker import main
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
+from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import PROCESS_S, SOON_S
-from tests.support.threads import Threads
 
 
 def write_config(path: Path, **groups: Mapping[str, Any]) -> Path:
@@ -184,35 +181,6 @@ def all_ready(*workers: WorkerProcess) -> Iterator[tuple[WorkerProcess, ...]]:
         for worker in workers:
             worker.ready()
         yield workers
-
-
-def place_all(
-    client: SchedulerClient,
-    spec: Mapping[str, Any],
-    count: int,
-    after: Callable[[int], object] = lambda done: None,
-) -> dict[str, str | None]:
-    """The host of each new instance, from sixteen callers; None where no host was valid.
-
-    ``after`` is called with the number of answers so far.
-    """
-    answers: dict[str, str | None] = {}
-    guard = threading.Lock()
-
-    def ask(_number: int) -> None:
-        instance = str(uuid.uuid4())
-        where: str | None = None
-        with contextlib.suppress(NoValidHost):
-            [[chosen]] = client.select_destinations(spec, [instance])
-            where = chosen.service_host
-        with guard:
-            answers[instance] = where
-            done = len(answers)
-        after(done)
-
-    with Threads(16) as pool:
-        list(pool.map(ask, range(count)))
-    return answers
 
 
 class NotifySocket:

@@ -18,7 +18,7 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.integration.faults.books import Auditor, Books
 from tests.integration.faults.tenants import Mailbox, Racks, Reporter, Served, Tenant
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitServer, RedisServer
 from tests.support.workers import WorkerProcess, write_config
@@ -243,7 +243,8 @@ class Arena:
             for each in self._tenants:
                 each.stop()
             for each in self._tenants:
-                each.join()
+                each.join(NEVER_S)
+                assert not each.is_alive(), f"{each.name} is stuck"
             for reporter in self._reporters:
                 reporter.stop()
             self.check()

@@ -96,23 +96,20 @@ class Books:
         return found
 
 
-class Auditor:
-    """Reads the books repeatedly, in a thread of its own, and keeps the violations."""
+class Auditor(threading.Thread):
+    """Reads the books repeatedly, and keeps the violations."""
 
     def __init__(self, books: Books) -> None:
+        super().__init__(name="auditor", daemon=True)
         self._books = books
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="auditor", daemon=True)
         self.violations: set[str] = set()
         self._looks = 0
         self._looked = threading.Condition()
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         self._over.set()
-        self._thread.join()
+        self.join()
 
     def until_it_looked(self) -> None:
         """Until a look that was begun after this call is over."""
@@ -126,7 +123,7 @@ class Auditor:
         """As things are now."""
         return self._books.look()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):
             try:
                 snapshot = self._books.look()

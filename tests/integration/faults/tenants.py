@@ -134,13 +134,13 @@ class Served:
             return self._changed.wait_for(is_so, timeout_s)
 
 
-class Tenant:
-    """One client; runs in a thread until it is stopped."""
+class Tenant(threading.Thread):
+    """One client; runs until it is stopped."""
 
     def __init__(
         self, name: str, client: SchedulerClient, racks: Racks, mailbox: Mailbox, served: Served
     ) -> None:
-        self._name = name
+        super().__init__(name=name, daemon=True)
         self._client = client
         self._racks = racks
         self._mailbox = mailbox
@@ -148,31 +148,23 @@ class Tenant:
         self._rng = random.Random(name)
         self._over = threading.Event()
         self._built: deque[tuple[float, str, str]] = deque()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         self._over.set()
 
-    def join(self) -> None:
-        self._thread.join(LOST_S + PATIENCE_S)
-        assert not self._thread.is_alive(), f"{self._name} is stuck"
-
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self._over.wait(self._rng.uniform(0, 2 * PAUSE_S)):
             try:
                 self._live()
             except Exception as error:
-                self._served.broken.append(f"{self._name}: {error!r}")
+                self._served.broken.append(f"{self.name}: {error!r}")
                 raise
 
     def _live(self) -> None:
         instance, begun_s = str(uuid.uuid4()), time.monotonic()
         ask = self._by_cast if self._rng.random() < 0.3 else self._by_call
         where = self._persist(lambda: ask(instance))
-        self._served.note(self._name, begun_s, is_placed=where is not None)
+        self._served.note(self.name, begun_s, is_placed=where is not None)
         self._delete_old()
         if where is None:
             return
@@ -233,24 +225,21 @@ class Tenant:
         return min(hosts)
 
 
-class Reporter:
+class Reporter(threading.Thread):
     """Casts the reports of one cluster's hosts, again and again."""
 
     def __init__(self, cluster: str, racks: Racks, cast: Callable[..., None]) -> None:
+        super().__init__(name=f"reporter-{cluster}", daemon=True)
         self._cluster = cluster
         self._racks = racks
         self._cast = cast
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"reporter-{cluster}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         self._over.set()
-        self._thread.join()
+        self.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while not self._over.wait(REPORT_EVERY_S):
             try:
                 self._cast("update_hosts", {}, hosts=self._racks.reports(self._cluster))

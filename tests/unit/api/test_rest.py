@@ -47,15 +47,18 @@ def test_units_have_their_kind_as_attribute_and_child(rest):
     [selector] = [each for each in root if each.findtext("name") == "RankSum"]
     assert selector.find("type") is None
     assert selector.get("type") is None
+    assert [p.findtext("value") for p in selector.iter("property")] == [
+        "^-?[0-9]+$",
+        "^(true|false)$",
+    ]
 
 
 def test_a_unit_has_its_properties_with_regexes(rest):
     unit = xml(rest.request("GET", f"/schedulingpolicyunits/{BALANCE}"))
-    assert [(p.findtext("name"), p.findtext("value")) for p in unit.iter("property")] == [
-        ("CpuOverCommitDurationMinutes", "^-?[0-9]+$"),
-        ("HighUtilization", "^-?[0-9]+$"),
-    ]
-    assert unit.findtext("description") == "Moves instances apart."
+    found = [(p.findtext("name"), p.findtext("value")) for p in unit.iter("property")]
+    assert found[0] == ("CpuOverCommitDurationMinutes", "^([1-9][0-9]*)$")
+    assert (len(found), found[1][0]) == (5, "HighUtilization")
+    assert unit.findtext("description").startswith("Moves VMs off hosts")
 
 
 def test_units_in_use_and_internal_ones_cannot_be_removed(rest):

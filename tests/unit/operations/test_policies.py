@@ -63,10 +63,15 @@ def test_clusters_have_the_policy_in_force(rest):
 def test_units_have_their_kinds_and_parameters(rest):
     units = {each.id: each for each in rest.call(list_units, limit=1000).items}
     cpu = units[CPU]
-    assert (cpu.kind, cpu.description) == ("filter", "Keeps hosts with enough cores.")
+    assert (cpu.kind, cpu.description) == (
+        "filter",
+        "Passes hosts with as many cores for shared VMs as the largest of them has vCPUs.",
+    )
     assert (cpu.can_be_switched, units[CPU_WEIGHT].is_cost) == (False, True)
     named = {each.name: each for each in units[BALANCE].parameters}
-    assert (named["HighUtilization"].default, named["HighUtilization"].type) == ("80", "integer")
+    assert (named["HighUtilization"].default, named["HighUtilization"].type) == ("75", "text")
+    [rank_sum] = [each for each in units.values() if each.name == "RankSum"]
+    assert {each.type for each in rank_sum.parameters} == {"integer", "boolean"}
     assert rest.call(get_unit, id=CPU) == cpu
     with pytest.raises(NotFound):
         rest.call(get_unit, id="none")

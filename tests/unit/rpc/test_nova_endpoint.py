@@ -102,6 +102,24 @@ def test_repeated_calls_without_instance_ids_are_recognised(world):
     assert len(world.reservations()) == 3
 
 
+def test_recorded_casts_take_effect(world):
+    methods = NovaEndpoint(world.scheduler, world.inventory).endpoint().methods
+    effects = []
+    for path in sorted(SAMPLES.glob("wire/ok_1[1-5]_*.json")):
+        sent = message(path)
+        methods[sent["method"]](Context(message_id=path.stem), **sent["args"])
+        [found] = [each for each in world.hosts() if each["host"] == "host1"]
+        effects.append((found["aggregates"], found["instances"]))
+    one = "11111111-1111-4111-8111-111111111111"
+    assert effects == [
+        (["agg1", "agg2"], []),
+        (["agg1"], []),
+        (["agg1"], [one]),
+        (["agg1"], []),
+        (["agg1"], [one]),
+    ]
+
+
 class Hints:
     """A feeder that notes what it was told."""
 
