@@ -25,11 +25,10 @@ class Pool(ConnectionPool):
 
 def used_by_a_thread(connections):
     found = []
-    thread = threading.Thread(
-        target=lambda: found.append(connections.mine()._connection), daemon=True
-    )
+    thread = threading.Thread(target=lambda: found.append(connections.mine().raw), daemon=True)
     thread.start()
     thread.join()
+    assert found
     return found
 
 
