@@ -57,7 +57,7 @@ properties: .venv/installed-dev
 	$(BIN)/python tools/nova_cloud install
 	@touch $@
 
-test: .venv/installed-test ## What decides whether a change lands: twelve minutes on two cores; installs servers when it may
+test: .venv/installed-test ## What decides whether a change lands; installs servers when it may
 	$(BIN)/python tools/suite gate
 
 test-all: .venv/installed-test ## That, and what is too dear for it: faults, a real cloud, thousands of simulated runs

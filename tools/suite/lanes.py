@@ -67,7 +67,7 @@ GATE: Mapping[str, Lane] = {
         budget_s=320,
     ),
 }
-"""What decides whether a change lands: twelve minutes on two cores."""
+"""What decides whether a change lands."""
 
 DEEP: Mapping[str, Lane] = {
     "deep-servers": Lane([_deep("integration", "tests/integration")]),

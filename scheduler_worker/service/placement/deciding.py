@@ -31,13 +31,12 @@ class ClusterQueues:
         """The requests in a cluster's queue, and this process's lease of it; takes no lock."""
         now_s = self._deps.clock.monotonic_s()
         queue, grant = self._queues.get(cluster), self._deps.grants.get(cluster)
-        ends_in_s = (grant.ends_at_s if grant else 0.0) - now_s
         arrivals_s = queue.arrivals_s() if queue else []
         return {
             "in_line": len(arrivals_s),
             "oldest_s": round(now_s - min(arrivals_s, default=now_s), 3),
             "token": grant and grant.token.number,
-            "held_s": grant and round(self._deps.limits.hold_timeout_s - ends_in_s, 3),
+            "held_s": grant and round(now_s - self._deps.granted_s(grant), 3),
         }
 
     async def decide(

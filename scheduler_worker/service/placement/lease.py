@@ -149,7 +149,7 @@ class Lease:
         """Set by :meth:`open`."""
         self.ended = False
         self._deps = deps
-        self._granted_s = grant.ends_at_s - deps.limits.hold_timeout_s
+        self._granted_s = deps.granted_s(grant)
 
     @classmethod
     def acquire(
