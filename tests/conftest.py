@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,6 +75,12 @@ def started(server: Server) -> Server:
     with needing_servers():
         server.start()
     return server
+
+
+@pytest.fixture(autouse=True)
+def _errors_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that a test starts log them instead; pytest fails the tests after it for them."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,9 @@ from scheduler_worker.service.placement.queue import ClusterQueue, WaitingList
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.idempotency import Verdicts
 from scheduler_worker.service.state.intents import PlacementIntents
+from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import Replica
 from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
@@ -284,9 +286,10 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     assert found_out("", has_clusters, **looks, seed=57, **slow)
 
 
-def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
+def test_refused_requests_that_keep_their_reservations(broken, found_out):
     broken(scheduler, "take_back", lambda deps, attempt: set())
-    assert found_out("is reserved for it", has_clusters, decides_in_s=0.2, seed=345)
+    broken(Verdicts, "record", lambda verdicts, digest, verdict: Verdict("Another copy was."))
+    assert found_out("is reserved for it")
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):

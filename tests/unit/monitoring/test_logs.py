@@ -125,11 +125,9 @@ def test_a_text_is_not_cut_inside_of_a_url():
 @pytest.fixture
 def protected():
     """All handlers are wrapped; afterwards they are as before."""
-    hook = threading.excepthook
     before = {each: each.formatter for each in logging.getLogger().handlers}
     protect(MAX)
     yield
-    threading.excepthook = hook
     for each, formatter in before.items():
         each.setFormatter(formatter)
 
