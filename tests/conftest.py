@@ -79,7 +79,7 @@ def started(server: Server) -> Server:
 
 @pytest.fixture(autouse=True)
 def _errors_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that a test starts log them instead; pytest fails the tests after it for them."""
+    """Restore pytest's hook, which programs replace: through it a thread's error fails a test."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
 
 
