@@ -95,7 +95,7 @@ UNIT = entry("FromFile", FromFile)
 def filled() -> Rest:
     """Two clusters, and one at least of all that operations are about."""
     rest = Rest("east", "west")
-    rest.catalogue = Catalogue([*rest.catalogue, UNIT])
+    rest.office.catalogue = Catalogue([*rest.office.catalogue, UNIT])
     rest.administration.add(PACKING, Actor("setup"))
     rest.administration.register_units()
     rest.world.place("one", requested_destination={"host": "host-east"})

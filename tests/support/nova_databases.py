@@ -1,7 +1,7 @@
 """Databases as a Nova control plane has them, as far as the feed reads them.
 
-The columns, their types and indexes are those of Nova 34's tables that ``docs/nova-cloud.md``
-names; columns that nothing reads are left out.
+The columns and indexes are those of Nova 34's tables that ``docs/nova-cloud.md`` names; columns
+that nothing reads are left out, and all strings have one length.
 """
 
 import json
@@ -28,119 +28,81 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.mysql import MEDIUMTEXT
+from sqlalchemy.types import TypeEngine
 
 from scheduler_worker.backends.nova.tables import CELL0
 from tests.support.databases import PASSWORD, DatabaseServer
 
-_LONG = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
 _DRIVERS = {"mariadb": "mysql+pymysql", "postgresql": "postgresql+psycopg"}
 
-api = MetaData()
-cell_mappings = Table(
-    "cell_mappings", api,
-    Column("id", Integer, primary_key=True),
-    Column("uuid", String(36), nullable=False, unique=True),
-    Column("name", String(255)),
-    Column("transport_url", Text),
-    Column("database_connection", Text),
-    Column("disabled", Boolean, default=False),
-)  # fmt: skip
-host_mappings = Table(
-    "host_mappings", api,
-    Column("id", Integer, primary_key=True),
-    Column("cell_id", Integer, nullable=False),
-    Column("host", String(255), nullable=False, unique=True),
-)  # fmt: skip
-aggregates = Table(
-    "aggregates", api,
-    Column("id", Integer, primary_key=True),
-    Column("uuid", String(36)),
-    Column("name", String(255)),
-)  # fmt: skip
-aggregate_hosts = Table(
-    "aggregate_hosts", api,
-    Column("id", Integer, primary_key=True),
-    Column("host", String(255)),
-    Column("aggregate_id", Integer, nullable=False),
-)  # fmt: skip
-aggregate_metadata = Table(
-    "aggregate_metadata", api,
-    Column("id", Integer, primary_key=True),
-    Column("aggregate_id", Integer, nullable=False),
-    Column("key", String(255), nullable=False),
-    Column("value", String(255), nullable=False),
-)  # fmt: skip
-
-cell = MetaData()
+api, cell = MetaData(), MetaData()
 
 
-def _times() -> list[Column[Any]]:
-    return [
-        Column("created_at", DateTime),
-        Column("updated_at", DateTime),
-        Column("deleted_at", DateTime),
-        Column("deleted", Integer, default=0),
+def _table(name: str, metadata: MetaData, **columns: str) -> Table:
+    """A table with an ``id``, and columns named behind their type; ``unique`` ones are strings."""
+    named = [
+        Column(each, _TYPES[kind], unique=kind == "unique")
+        for kind, names in columns.items()
+        for each in names.split()
     ]
+    return Table(name, metadata, Column("id", Integer, primary_key=True), *named)
 
 
-compute_nodes = Table(
-    "compute_nodes", cell,
-    Column("id", Integer, primary_key=True),
-    *_times(),
-    Column("host", String(255)),
-    Column("uuid", String(36), unique=True),
-    *(Column(name, Integer) for name in (
-        "vcpus", "memory_mb", "local_gb", "vcpus_used", "memory_mb_used", "local_gb_used",
-        "hypervisor_version", "free_ram_mb", "free_disk_gb", "current_workload", "running_vms",
-        "disk_available_least", "mapped",
-    )),
-    Column("hypervisor_type", _LONG),
-    Column("hypervisor_hostname", String(255)),
-    Column("host_ip", String(39)),
-    *(Column(name, _LONG) for name in (
-        "cpu_info", "supported_instances", "metrics", "pci_stats", "extra_resources", "stats",
-        "numa_topology",
-    )),
-    *(Column(f"{name}_allocation_ratio", Float) for name in ("ram", "cpu", "disk")),
-)  # fmt: skip
+def _cell_table(name: str, *, integers: str = "", times: str = "", **columns: str) -> Table:
+    times = f"created_at updated_at deleted_at {times}"
+    return _table(name, cell, times=times, integers=f"deleted {integers}", **columns)
+
+
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "strings": String(255),
+    "unique": String(255),
+    "texts": Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb"),
+    "integers": Integer(),
+    "floats": Float(),
+    "booleans": Boolean(),
+    "times": DateTime(),
+}
+cell_mappings = _table(
+    "cell_mappings",
+    api,
+    unique="uuid",
+    strings="name",
+    texts="transport_url database_connection",
+    booleans="disabled",
+)
+host_mappings = _table("host_mappings", api, integers="cell_id", unique="host")
+aggregates = _table("aggregates", api, strings="uuid name")
+aggregate_hosts = _table("aggregate_hosts", api, strings="host", integers="aggregate_id")
+aggregate_metadata = _table("aggregate_metadata", api, strings="key value", integers="aggregate_id")
+
+compute_nodes = _cell_table(
+    "compute_nodes",
+    unique="uuid",
+    strings="host hypervisor_hostname host_ip",
+    integers="vcpus memory_mb local_gb vcpus_used memory_mb_used local_gb_used hypervisor_version"
+    " free_ram_mb free_disk_gb current_workload running_vms disk_available_least mapped",
+    floats="ram_allocation_ratio cpu_allocation_ratio disk_allocation_ratio",
+    texts="hypervisor_type cpu_info supported_instances metrics pci_stats extra_resources stats"
+    " numa_topology",
+)
 Index("by_host", compute_nodes.c.host, compute_nodes.c.hypervisor_hostname, compute_nodes.c.deleted)
-services = Table(
-    "services", cell,
-    Column("id", Integer, primary_key=True),
-    *_times(),
-    Column("host", String(255)),
-    Column("binary", String(255)),
-    Column("topic", String(255)),
-    Column("disabled", Boolean, default=False),
-    Column("disabled_reason", String(255)),
-    Column("last_seen_up", DateTime),
-    Column("forced_down", Boolean, default=False),
-)  # fmt: skip
-instances = Table(
-    "instances", cell,
-    Column("id", Integer, primary_key=True),
-    *_times(),
-    Column("uuid", String(36), nullable=False),
-    Column("host", String(255)),
-    Column("node", String(255)),
-    Column("project_id", String(255)),
-    Column("vm_state", String(255)),
-    Column("task_state", String(255)),
-    *(Column(name, Integer) for name in (
-        "instance_type_id", "memory_mb", "vcpus", "root_gb", "ephemeral_gb",
-    )),
-)  # fmt: skip
+services = _cell_table(
+    "services",
+    strings="host binary topic disabled_reason",
+    booleans="disabled forced_down",
+    times="last_seen_up",
+)
+instances = _cell_table(
+    "instances",
+    strings="uuid host node project_id vm_state task_state",
+    integers="instance_type_id memory_mb vcpus root_gb ephemeral_gb",
+)
 Index("by_change", instances.c.updated_at, instances.c.project_id)
 Index("by_place", instances.c.host, instances.c.deleted)
-
-instance_system_metadata = Table(
-    "instance_system_metadata", cell,
-    Column("id", Integer, primary_key=True),
-    *_times(),
-    Column("instance_uuid", String(36), nullable=False, index=True),
-    Column("key", String(255), nullable=False),
-    Column("value", String(255)),
-)  # fmt: skip
+instance_system_metadata = _cell_table(
+    "instance_system_metadata", strings="instance_uuid key value"
+)
+Index("by_instance", instance_system_metadata.c.instance_uuid)
 
 CPU_INFO = json.dumps({"arch": "x86_64", "model": "Cascadelake-Server", "vendor": "Intel"})
 SUPPORTED = json.dumps([["x86_64", "kvm", "hvm"]])

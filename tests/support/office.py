@@ -1,5 +1,6 @@
 """An administration of policies, its store, and a world in which the policies are in force."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.policy_store import PolicyStore, StoredPolicy
-from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
+from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, UnitKind, entry
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
 from scheduler_worker.scheduling.plugin import Balance, Filter
@@ -64,38 +65,46 @@ class Balancing(Balance):
         return True
 
 
+UNITS = [
+    entry("Overloaded", Own),
+    entry("Bought", Bought),
+    entry("EvenCpu", EvenCpuWeight),
+    entry("Spread", Balancing),
+]
+DEFAULT = ClusterPolicy(
+    id="b4ed2332",
+    name="none",
+    version=1,
+    filters=(FilterUse(unit="Overloaded"),),
+    parameters={"threshold": "1"},
+)
+
+
 class Office:
     """An administration with its store, and a world in which its policies are in force."""
 
-    def __init__(self, store: PolicyStore | None = None, state: Any = None) -> None:
-        self.world = World(filters=(CoreFilter, RamFilter), state=state)
-        extra = [
-            entry("Overloaded", Own),
-            entry("Bought", Bought),
-            entry("EvenCpu", EvenCpuWeight),
-            entry("Spread", Balancing),
-        ]
+    def __init__(
+        self,
+        store: PolicyStore | None = None,
+        state: Any = None,
+        *,
+        world: World | None = None,
+        units: Sequence[CatalogueEntry] = UNITS,
+        default: ClusterPolicy = DEFAULT,
+    ) -> None:
+        self.world = world or World(state=state, filters=(CoreFilter, RamFilter))
         known = self.world.pipelines
-        self.catalogue = Catalogue([*known.catalogue, *extra])
+        self.catalogue = Catalogue([*known.catalogue, *units])
         self.pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
         self.world.pipelines = self.pipelines
         self.in_force = ClusterPolicies(self.world.fleet, lambda: self.pipelines)
         self.store = store or MemoryPolicyStore()
         self.built_in = [
             StoredPolicy(document=known.nova_policy, is_locked=True),
-            StoredPolicy(
-                document=ClusterPolicy(
-                    id="b4ed2332",
-                    name="none",
-                    version=1,
-                    filters=(FilterUse(unit="Overloaded"),),
-                    parameters={"threshold": "1"},
-                ),
-                is_locked=True,
-                is_default=True,
-            ),
+            StoredPolicy(document=default, is_locked=True, is_default=True),
         ]
-        self.world.report(host("a", cluster="east"), host("b", cluster="west"))
+        if world is None:
+            self.world.report(host("a", cluster="east"), host("b", cluster="west"))
         self.desk = self.another()
         self.desk.register_units()
         self.desk.settle_units()

@@ -16,17 +16,13 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.services import StoreUseCases
-from scheduler_worker.policy_store import StoredPolicy
-from scheduler_worker.scheduling.catalogue import Catalogue, entry
+from scheduler_worker.scheduling.catalogue import entry
 from scheduler_worker.scheduling.ovirt.balances import EvenDistributionBalance
 from scheduler_worker.scheduling.ovirt.resources import CpuFilter, MemoryFilter
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
-from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.attachments import PolicyLibrary
-from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.simulation.records import SimulationRecords
 from tests.support.decisions import Records
-from tests.support.policy_store import MemoryPolicyStore
+from tests.support.office import Office
 from tests.support.services import Answer, World, host
 from tests.support.web import PASSWORD, basic
 
@@ -92,28 +88,12 @@ class Rest:
         """``options`` are those of ``[api]``."""
         self.world = World()
         self.records = Records(self.world)
-        known = self.world.pipelines
-        self.catalogue = Catalogue([*known.catalogue, *UNITS])
-        pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
-        self.world.pipelines = pipelines
+        self.office = Office(world=self.world, units=UNITS, default=DEFAULT)
+        self.store, self.administration = self.office.store, self.office.desk
         self.world.report(*(host(f"host-{name}", cluster=name) for name in clusters))
-        self.store = MemoryPolicyStore()
-        built_in = [
-            StoredPolicy(document=known.nova_policy, is_locked=True),
-            StoredPolicy(document=DEFAULT, is_locked=True, is_default=True),
-        ]
         self.clock = self.world.clock
         services = self.world.services._replace(
             decisions=self.records.kept if keeps_records else None
-        )
-        library = PolicyLibrary(
-            self.store,
-            catalogue=lambda: self.catalogue,
-            built_in=lambda: built_in,
-            compile_on_trial=pipelines.compile,
-        )
-        self.administration = PolicyAdministration(
-            self.store, library, in_force=services.policies, clock=self.clock
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
         self.simulations = FakeRehearsals(self.world)
