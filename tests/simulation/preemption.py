@@ -17,7 +17,6 @@ _CALL = "__give_way__"
 _PREEMPTED = (
     "scheduler_worker.service.",
     "scheduler_worker.rpc.slots",
-    "scheduler_worker.rpc.serving.execution",
     "scheduler_worker.rpc.serving.deliveries",
     "scheduler_worker.rpc.serving.handling",
     "scheduler_worker.rpc.serving.server",

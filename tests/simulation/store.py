@@ -18,9 +18,8 @@ import msgspec
 from redis import exceptions
 
 from scheduler_worker.backends.redis import engine
-from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.backends.redis.engine import MICRO, RedisState
 from scheduler_worker.backends.redis.nodes import OneNode, Script, ScriptReply
-from scheduler_worker.backends.redis.pace import MICRO
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
     Change,

@@ -26,8 +26,7 @@ from scheduler_worker.service.placement.queue import ClusterQueue, WaitingList
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.idempotency import Verdicts
-from scheduler_worker.service.state.intents import PlacementIntents
+from scheduler_worker.service.state.intents import PlacementIntents, Verdicts
 from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import Replica
 from tests.simulation import runs

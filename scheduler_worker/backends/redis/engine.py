@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import structs
@@ -18,7 +18,6 @@ from msgspec import structs
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, ScriptReply
-from scheduler_worker.backends.redis.pace import MICRO, Pace
 from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
@@ -49,6 +48,11 @@ UNLIMITED = 2**52
 PAGE = 1_000
 OLDEST_REDIS = (6, 2)
 CLOSE_S = 2.0
+MICRO = 1_000_000
+JUMP_S = 5.0
+"""The smallest difference between the clocks' progress that counts as a jump."""
+LOG_EVERY_S = 60.0
+"""All scopes of a server see the same jump, which is logged once."""
 
 
 class RedisState:
@@ -393,3 +397,59 @@ def _of_replicas(redis: str, info: Mapping[str, str], wait_replicas: int) -> Ite
             f"over: each of them must have every write; set [state] wait_replicas = {connected} "
             f"and at every server min-replicas-to-write {connected}"
         )
+
+
+class _Reading(NamedTuple):
+    """What a server's clock showed at some time between a call and its reply."""
+
+    now_s: float
+    jumped_s: float
+    """The sum of its forward jumps that the scripts know of."""
+    asked_s: float
+    answered_s: float
+
+
+class Pace:
+    """The last reading of the clock of each scope's server; logs its jumps. Thread-safe.
+
+    Operators and time services set a server's clock. If it jumps forward, every reservation would
+    expire at once; the scripts delay expiry when a caller proves the jump by passing an upper bound
+    of the time (``check_clock`` in common.lua).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._readings: dict[str, _Reading] = {}
+        self._logged_s = float("-inf")
+
+    def latest_us(self, scope: str) -> int | None:
+        """An upper bound of the time of the scope's server now, less its known jumps.
+
+        None: there is no reading yet.
+        """
+        reading = self._readings.get(scope)
+        if reading is None:
+            return None
+        passed_s = self._clock.monotonic_s() - reading.asked_s
+        return int(MICRO * (reading.now_s - reading.jumped_s + passed_s))
+
+    def update(self, scope: str, now_us: int, jumped_us: int, asked_s: float) -> None:
+        """Store a reading from the reply to a call that was made at ``asked_s``; log a jump."""
+        answered_s = self._clock.monotonic_s()
+        reading = _Reading(now_us / MICRO, jumped_us / MICRO, asked_s, answered_s)
+        before, self._readings[scope] = self._readings.get(scope), reading
+        if before is None or answered_s - self._logged_s <= LOG_EVERY_S:
+            return
+        went_s = reading.now_s - before.now_s
+        forward_s = went_s - (answered_s - before.asked_s)
+        back_s = asked_s - before.answered_s - went_s
+        if max(forward_s, back_s) > JUMP_S:
+            self._logged_s = answered_s
+            LOG.warning(
+                "The clock of the state's server went %s by %.0f s (seen in scope %s); "
+                "reservations there expire %s later",
+                "forward" if forward_s > back_s else "back",
+                max(forward_s, back_s),
+                scope,
+                "as much" if forward_s > back_s else "up to as much",
+            )

@@ -18,7 +18,7 @@ from scheduler_worker.model.decision_history import (
     Result,
 )
 from scheduler_worker.ports import GLOBAL
-from scheduler_worker.service.decisions.reasons import why_placed
+from scheduler_worker.service.decisions.recorder import why_placed
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000

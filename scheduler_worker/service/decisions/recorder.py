@@ -2,13 +2,15 @@
 
 A thread of its own makes records out of that and writes them, many at a time. While the log cannot
 be written they wait; what there is no room for is dropped, and counted. A worker that is killed
-loses what it had not written yet, half a second of decisions.
+loses what it had not written yet, half a second of decisions. Why a request ended as it did is said
+in one sentence, when the record is made or read.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -21,6 +23,7 @@ from scheduler_worker.model.decision_history import (
     ComputeNode,
     DecisionDetails,
     DecisionSummary,
+    Margin,
     Result,
     to_keep,
 )
@@ -28,8 +31,8 @@ from scheduler_worker.model.decisions import Decision, Ranked
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import GLOBAL, Clock
-from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.service.decisions.reasons import lead, why_refused
+from scheduler_worker.scheduling import sentence
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline, Request
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -239,3 +242,54 @@ def _details(ended: _Left) -> DecisionDetails:
 
 
 _JSON = msgspec.json.Encoder()
+
+
+def lead(outcome: Outcome, ranked: Ranked) -> Margin | None:
+    """What :func:`why_placed` makes a sentence of; None: the instances had their hosts before."""
+    if outcome.repeated and outcome.repeated == outcome.instances:
+        return None
+    best = ranked.names[0] if ranked.names else None
+    if best is not None and best != outcome.hosts[-1]:
+        return Margin(outcome.candidates, outcome.passed, best=best)
+    shares = [
+        (name, own, following)
+        for name, share in zip(ranked.weighers, ranked.shares, strict=True)
+        if len(share) > 1
+        and (own := share[0]) is not None
+        and (following := share[1]) is not None
+        and own > following
+    ]
+    return Margin(outcome.candidates, outcome.passed, tuple(shares))
+
+
+def why_placed(hosts: Sequence[str], lead: Margin | None) -> str:
+    """Why the last of these hosts was chosen, in one sentence."""
+    if lead is None:
+        return "It had its hosts already, from an earlier delivery of the request."
+    shares = [
+        (name, inf if own is None else own, -inf if following is None else following)
+        for name, own, following in lead.shares
+    ]
+    said = sentence.placement(hosts[-1], lead.candidates, lead.passed, shares, best=lead.best)
+    return said if len(hosts) == 1 else f"The last of {len(hosts)} instances: {said}"
+
+
+def why_refused(
+    outcome: Outcome, details: DecisionDetails, pipeline_of: Callable[[str | None], Pipeline]
+) -> str:
+    """Why a request got no hosts, in one sentence.
+
+    ``pipeline_of`` returns the pipeline of a cluster, whose filters say what they demand of hosts.
+    """
+    if outcome.reason is None:
+        return "An unexpected error, whose details are in the worker's log."
+    if outcome.result != NoValidHost.__name__:
+        return outcome.reason
+    if outcome.reason != NOT_ENOUGH_HOSTS or outcome.passed:
+        return sentence.of_reason(outcome.reason)
+    steps = list(details.filters)
+    demands = pipeline_of(outcome.cluster).demands(details.spec, steps)
+    said = sentence.refusal(outcome.candidates, steps, demands)
+    if outcome.refusals > 1:
+        said = sentence.of_clusters(outcome.cluster, outcome.refusals, outcome.refusing_hosts, said)
+    return sentence.of_instances(outcome.instances, said)

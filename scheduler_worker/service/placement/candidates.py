@@ -19,8 +19,8 @@ from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView, migration_of
 from scheduler_worker.service.state.attempt import CLUSTER_HINT
-from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.reservations import given_up, reserved_rows
 
 _MAX_READS = 4
 """How often all clusters are read while hosts move between them."""

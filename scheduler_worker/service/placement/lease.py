@@ -25,8 +25,8 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.attempt import PlacementAttempt, SeededRandom
-from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.reservations import given_up, reserved_rows
 from scheduler_worker.service.state.writing import WritePlan
 
 LOG = logging.getLogger(__name__)

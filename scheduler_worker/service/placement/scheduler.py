@@ -32,8 +32,7 @@ from scheduler_worker.service.placement.verifying import Verification, Verifying
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.attempt import PlacementAttempt
-from scheduler_worker.service.state.idempotency import Verdicts
-from scheduler_worker.service.state.intents import DecidedElsewhere, PlacementIntents
+from scheduler_worker.service.state.intents import DecidedElsewhere, PlacementIntents, Verdicts
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

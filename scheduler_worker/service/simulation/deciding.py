@@ -35,7 +35,7 @@ from scheduler_worker.scheduling.pci.pools import pci_requests
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.selections import resources_of
-from scheduler_worker.service.decisions.reasons import why_refused
+from scheduler_worker.service.decisions.recorder import why_refused
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines

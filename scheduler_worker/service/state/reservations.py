@@ -1,17 +1,23 @@
-"""How reservations end: what to write when they are absorbed, confirmed or released.
+"""Reservations: which a request has already, and what to write when they end.
 
-Each function returns puts, guards or a :class:`WritePlan`, and writes nothing. Callers hold the
-replica's lock.
+A repeated request is answered with the hosts it has. One that excludes such a host gives up the
+reservation there. Functions return puts, guards or a :class:`WritePlan`, and write nothing. Callers
+hold the replica's lock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
 from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.host_records import reported_use
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling import absorption
+from scheduler_worker.scheduling.destination import RequestedDestination, may_use
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.selections import resources_of
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.writing import WritePlan
@@ -181,3 +187,65 @@ def _plan(
     if not puts:
         return None
     return WritePlan(Transaction(puts, guards(replica, reservations)), {how: len(reservations)})
+
+
+_DESTINATION = RequestedDestination()
+
+
+def reserved_rows(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
+    """Instance uuid -> row of its host, for instances whose host still suits the request."""
+    kept: dict[str, int] = {}
+    for uuid in request.instance_uuids:
+        for reservation in _earlier(replica, uuid, request.request_id):
+            row = table.row_of_reservation(reservation)
+            if (
+                row is not None
+                and reservation.resources.of_flavor == resources_of(request.spec.flavor)
+                and _still_suits(table, row, request.spec)
+            ):
+                kept[uuid] = row
+                break
+    return kept
+
+
+def given_up(replica: ClusterReplica, table: HostTable, request: Request) -> list[Reservation]:
+    """The reservations of the request's instances on hosts that its caller excludes.
+
+    A migration ignores the host that the instance leaves. So only a host that was tried in vain
+    gives up the reservation of an instance that is known to be there.
+    """
+    return [
+        reservation
+        for uuid in request.instance_uuids
+        for reservation in replica.reservations_of(uuid)
+        if (row := table.row_of_reservation(reservation)) is not None
+        and not _still_suits(table, row, request.spec)
+        and (reservation.is_pending or _was_tried(table, row, request.spec))
+    ]
+
+
+def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Reservation]:
+    """Live reservations of the instance, then the remembered answer to this very request.
+
+    An absorbed instance may be in another request too, to be moved or resized: that request is
+    decided again.
+    """
+    yield from replica.reservations_of(uuid)
+    # An absorbed reservation is gone from the table, but its request may still be repeated.
+    answer = replica.answers.get(uuid)
+    if answer is not None and answer.answers(request_id):
+        yield answer
+
+
+def _still_suits(table: HostTable, row: int, spec: RequestSpec) -> bool:
+    """False if the caller excludes the host: ignored, not the destination, or tried and failed."""
+    return may_use(_DESTINATION, table.state(row), spec) and not _was_tried(table, row, spec)
+
+
+def _was_tried(table: HostTable, row: int, spec: RequestSpec) -> bool:
+    record = table.records[row]
+    tried = spec.retry.hosts if spec.retry else ()
+    return any(
+        (selection.host, selection.hypervisor_hostname) == (record.host, record.nodename)
+        for selection in tried
+    )

@@ -17,7 +17,7 @@ from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
 from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener, Loop
 from scheduler_worker.rpc.serving.deliveries import Ack, Delivery, Publish
-from scheduler_worker.rpc.serving.execution import ExtraConsumers
+from scheduler_worker.rpc.serving.handling import ExtraConsumers
 from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers

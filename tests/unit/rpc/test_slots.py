@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.rpc.serving.execution import SlotWatch
+from scheduler_worker.rpc.serving.handling import SlotWatch
 from scheduler_worker.rpc.slots import Slots, Task
 from scheduler_worker.waiters import Waiter
 from tests.support.patience import SOON_S

@@ -15,7 +15,7 @@ from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions import kept
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.decisions.reasons import lead
+from scheduler_worker.service.decisions.recorder import lead
 from tests.support.clock import ManualClock
 
 SCOPES = [GLOBAL, "one", "two"]

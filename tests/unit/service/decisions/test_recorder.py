@@ -18,8 +18,7 @@ from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions import recorder
-from scheduler_worker.service.decisions.reasons import lead, why_placed
-from scheduler_worker.service.decisions.recorder import BATCH
+from scheduler_worker.service.decisions.recorder import BATCH, lead, why_placed
 from tests.support.decisions import Records
 from tests.support.interrupted import raising
 from tests.support.observers import CountingObserver
