@@ -39,7 +39,7 @@ from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.nova import CopiedRequests, NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus

@@ -67,12 +67,13 @@ class Seen(NamedTuple):
 
 
 class LockGrant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A lease of one cluster's lock, until ``ends_at_s`` of the caller's monotonic clock."""
+    """A lease of one cluster's lock; its times are of the caller's monotonic clock."""
 
     scope: str
     owner: str
     token: FencingToken
     waited_s: float
+    granted_at_s: float
     ends_at_s: float
     changes: Changes
     commits: int = 0

@@ -199,6 +199,7 @@ class MemoryState:
             owner=owner,
             token=FencingToken(state.token, self._epoch),
             waited_s=now_s - started_s,
+            granted_at_s=now_s,
             ends_at_s=state.deadline_s,
             changes=self._changes(state, seen),
         )

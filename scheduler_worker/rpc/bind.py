@@ -13,7 +13,7 @@ from scheduler_worker.operations.forms import parsed, plain
 from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
-from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.dispatcher import Context, Endpoint
 from scheduler_worker.rpc.worker import NAMESPACE, VERSION
 
 

@@ -1,4 +1,5 @@
-"""From a message to a handler: finds the method, checks the arguments, translates errors.
+"""From a message to a handler of an endpoint: finds the method, checks the arguments, translates
+errors.
 
 The same for every server; knows no messaging library.
 """
@@ -9,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +27,6 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError, to_wire
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
@@ -37,6 +37,52 @@ _NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
 TRACEPARENT = "traceparent"
 """The field of a context with the caller's trace context; our server puts the header of that name
 there."""
+LONGEST_NAME = 255
+"""Bytes of the longest name that AMQP carries: of a queue, an exchange, a routing key."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller of a method. Its token and service catalogue never get this far."""
+
+    request_id: str = ""
+    global_request_id: str | None = None
+    traceparent: str | None = None
+    """The caller's trace context, in W3C's form, unchecked."""
+    user_id: str | None = None
+    project_id: str | None = None
+    roles: tuple[str, ...] = ()
+    """The caller's roles in Keystone, as it says itself."""
+    is_admin: bool = False
+    message_id: str | None = None
+    """The message's own id, the same in every replica that a fanout reaches."""
+    waited_s: float = 0.0
+    """How long the message waited in this process before the method was called."""
+    remaining_s: float = math.inf
+    """How much longer the caller waits, from the moment the method is called."""
+    yield_slot: YieldSlot = keep_slot
+    """Inside, this request only waits, and its slot serves others."""
+
+
+class Endpoint(NamedTuple):
+    """The methods of one namespace and version; each takes the context, then named arguments."""
+
+    namespace: str | None
+    version: str
+    methods: Mapping[str, Callable[..., Any]]
+    non_blocking: frozenset[str] = frozenset()
+    """Methods that never block: they are answered as soon as they are decoded."""
+
+
+def check_names(*, topic: str, server: str | None = None, exchange: str | None = None) -> None:
+    """Raise ValueError for names that no broker takes; it says which and why."""
+    key = f"{topic}.{server}" if server else topic
+    for what, name in (("topic and server", key), ("exchange", exchange or "")):
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"{what}: {name!r:.80} is not Unicode text") from None
+        if size > LONGEST_NAME:
+            raise ValueError(f"{what}: a name of {size} bytes; AMQP carries {LONGEST_NAME}")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

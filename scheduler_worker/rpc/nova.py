@@ -11,14 +11,23 @@ Decodes arguments, calls the use cases, encodes answers. History of the interfac
 """
 
 import logging
+import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from scheduler_worker import codec
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.rpc.contract import Context, Endpoint, prepare_request
-from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, context_of
+from scheduler_worker.model.providers import Owner
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.rpc.dispatcher import (
+    Context,
+    Dispatcher,
+    Endpoint,
+    Message,
+    Result,
+    context_of,
+)
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -186,4 +195,45 @@ def baseapi() -> Endpoint:
         BASEAPI_VERSION,
         {"ping": ping, "get_backdoor_port": get_backdoor_port},
         non_blocking=frozenset({"ping"}),
+    )
+
+
+_INSTANCE_NAMESPACE = uuid.UUID("9a1c3b52-4d0e-5f6a-8b7c-2d3e4f5a6b7c")
+
+
+def instance_ids(spec: RequestSpec, context: Context) -> tuple[str, ...]:
+    """Ids for a caller that names no instances: the spec's own, or derived from the request's id.
+
+    They are the same when the request is repeated, so nothing is reserved twice.
+    """
+    if spec.num_instances == 1 and spec.instance_uuid:
+        return (spec.instance_uuid,)
+    source = context.request_id or context.message_id or str(uuid.uuid4())
+    return tuple(
+        str(uuid.uuid5(_INSTANCE_NAMESPACE, f"{source}/{number}"))
+        for number in range(spec.num_instances)
+    )
+
+
+def prepare_request(
+    context: Context,
+    spec: RequestSpec,
+    instance_uuids: tuple[str, ...] | None,
+    *,
+    num_alternates: int = 0,
+    priority: int = 0,
+) -> Request:
+    """The scheduler's request, with ids for its instances where the caller named none."""
+    # Whose quota the instances count for; old requests do not name their user.
+    project_id, user_id = spec.project_id or context.project_id, spec.user_id or context.user_id
+    return Request(
+        spec=spec,
+        instance_uuids=instance_uuids or instance_ids(spec, context),
+        request_id=context.request_id,
+        global_request_id=context.global_request_id,
+        traceparent=context.traceparent,
+        waited_s=context.waited_s,
+        num_alternates=num_alternates,
+        priority=priority,
+        owner=Owner(project_id, user_id) if project_id and user_id else None,
     )

@@ -1,9 +1,9 @@
 """The message bus: our servers, and oslo.messaging's clients behind a small interface.
 
 No name of oslo.messaging leaves this module. Handlers get a
-:class:`~scheduler_worker.rpc.contract.Context` and plain values, and raise our errors; callers get
-RemoteFailure, CallTimeout and BusUnavailable. On the wire everything is as any oslo.messaging peer
-expects it. What requests mean is not known here.
+:class:`~scheduler_worker.rpc.dispatcher.Context` and plain values, and raise our errors; callers
+get RemoteFailure, CallTimeout and BusUnavailable. On the wire everything is as any oslo.messaging
+peer expects it. What requests mean is not known here.
 
 Worked around here, each with a test in ``tests/architecture/test_oslo_traps.py`` or
 ``tests/contract/test_transport.py``:
@@ -35,9 +35,8 @@ from scheduler_worker.rpc.amqp.check import QueueUse, queue_use, refusals
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.copies import CopyConnection
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, amqp_settings
-from scheduler_worker.rpc.contract import Endpoint, check_names
 from scheduler_worker.rpc.defaults import DEFAULTS, EXCHANGE, RABBIT_DEFAULTS, SLOTS
-from scheduler_worker.rpc.dispatcher import Dispatcher
+from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint, check_names
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.server import QueueServer

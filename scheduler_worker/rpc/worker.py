@@ -14,7 +14,8 @@ from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
 from scheduler_worker.model.ledgers import STATES, Progress
 from scheduler_worker.ports import Publisher
-from scheduler_worker.rpc.contract import Context, Endpoint, check_names, prepare_request
+from scheduler_worker.rpc.dispatcher import Context, Endpoint, check_names
+from scheduler_worker.rpc.nova import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.inventory.inventory import Inventory

@@ -49,7 +49,7 @@ def test_the_global_configuration_is_not_used() -> None:
     printed = run(
         "from oslo_config import cfg\n"
         "from scheduler_worker.rpc import transport\n"
-        "from scheduler_worker.rpc.contract import Endpoint\n"
+        "from scheduler_worker.rpc.dispatcher import Endpoint\n"
         "def forbidden(*_): raise AssertionError('cfg.CONF was read')\n"
         "class Locked(cfg.ConfigOpts):\n"
         "    __getattr__ = __getitem__ = __call__ = register_opts = forbidden\n"

@@ -18,7 +18,7 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.redis import connection, nodes
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.ports import State
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.support.patience import NEVER_S, SOON_S

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.waiters import Waiter

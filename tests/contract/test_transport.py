@@ -16,7 +16,7 @@ from scheduler_worker.errors import (
     RemoteFailure,
     Undeliverable,
 )
-from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.dispatcher import Context, Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import echo, in_thread

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BusUnavailable, CallTimeout, ConfigError, Undeliverable
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.serving import server as amqp_server
 from tests.support.certificates import Authority

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker import conf
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud

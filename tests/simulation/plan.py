@@ -315,7 +315,7 @@ _MODULES = (
     ),
     *(
         "service.state.intents",
-        "service.placement.candidates",
+        "service.placement.deciding",
         "service.placement.multi_cluster",
         "service.inventory.reports",
     ),

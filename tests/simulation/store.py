@@ -164,6 +164,7 @@ class Store:
                 owner=after[b"holder"].decode(),
                 token=FencingToken(int(after[b"token"]), after[b"epoch"].decode()),
                 waited_s=0.0,
+                granted_at_s=0.0,
                 ends_at_s=0.0,
                 changes=_NOTHING,
             )

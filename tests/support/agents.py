@@ -5,7 +5,7 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.transport import Bus
 
 

@@ -16,7 +16,7 @@ from amqp.exceptions import NotFound
 
 from scheduler_worker import conf
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus, Client

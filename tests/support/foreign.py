@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.transport import Bus
 
 # isort: split

@@ -10,7 +10,7 @@ from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Context
 from tests.support.patience import SOON_S
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from scheduler_worker import conf
 from scheduler_worker.cli import worker
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.oslo import oslo_messaging
 from scheduler_worker.rpc.transport import Bus, register_opts

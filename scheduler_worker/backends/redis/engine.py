@@ -126,6 +126,7 @@ class RedisState:
                         waited_s=self._clock.monotonic_s() - started_s,
                         # From before the question: the server's lease begins later, so ours ends
                         # first.
+                        granted_at_s=asked_s,
                         ends_at_s=asked_s + self._hold_timeout_s,
                     )
                 if left_s <= 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.contract import LONGEST_NAME
+from scheduler_worker.rpc.dispatcher import LONGEST_NAME
 
 METHOD, HEADER, BODY, HEARTBEAT, _END = 1, 2, 3, 8, b"\xce"
 _BASIC, _PUBLISH, _ACK = 60, 40, 80

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.contract import LONGEST_NAME
-from scheduler_worker.rpc.dispatcher import TRACEPARENT, Message, Result
+from scheduler_worker.rpc.dispatcher import LONGEST_NAME, TRACEPARENT, Message, Result
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 from scheduler_worker.unique import unique_hex
 

@@ -83,7 +83,3 @@ class PlacementDependencies(NamedTuple):
     placement_intents: PlacementIntents
     moves: Moves
     writer: Writer
-
-    def granted_s(self, grant: LockGrant) -> float:
-        """When the lock was granted; seconds of the monotonic clock."""
-        return grant.ends_at_s - self.limits.hold_timeout_s

@@ -11,7 +11,7 @@ from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
-from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
+from scheduler_worker.service.placement.deciding import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView, narrowed
 from scheduler_worker.service.state.attempt import SeededRandom

@@ -149,7 +149,6 @@ class Lease:
         """Set by :meth:`open`."""
         self.ended = False
         self._deps = deps
-        self._granted_s = deps.granted_s(grant)
 
     @classmethod
     def acquire(
@@ -187,7 +186,7 @@ class Lease:
 
     def held_s(self) -> float:
         """Seconds since the grant."""
-        return max(0.0, self._deps.clock.monotonic_s() - self._granted_s)
+        return max(0.0, self._deps.clock.monotonic_s() - self.grant.granted_at_s)
 
     @property
     def half_over_at_s(self) -> float:

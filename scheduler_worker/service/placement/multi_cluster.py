@@ -21,8 +21,9 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request, with_group_host
-from scheduler_worker.service.placement.candidates import in_order
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView, Lease
 from scheduler_worker.service.state.attempt import PlacementAttempt
@@ -222,3 +223,30 @@ def _commit(leases: Sequence[Lease], attempt: PlacementAttempt, decision: Decisi
 
 def _of(view: ClusterView, claims: Iterable[Claim]) -> list[Claim]:
     return [claim for claim in claims if view.table.row_of(claim.host_uuid) is not None]
+
+
+def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
+    """The positions of clusters that have a host, best first. The caller holds their locks."""
+    by_policy: dict[PolicyReference, list[int]] = {}
+    for at, view in enumerate(views):
+        by_policy.setdefault(view.pipeline.policy, []).append(at)
+    ranked = (_ranked(views, members, spec) for members in by_policy.values())
+    groups = [group for group in ranked if group]
+    if len(groups) > 1:
+        groups.sort(key=lambda group: _group_key(views, group, spec))
+    return [at for group in groups for at in group]
+
+
+def _ranked(views: Sequence[ClusterView], members: Sequence[int], spec: RequestSpec) -> list[int]:
+    """The clusters of one policy that have a host, by their best hosts."""
+    totals = views[members[0]].pipeline.best_totals([views[at].table for at in members], spec)
+    fitting = [(-total, at) for at, total in zip(members, totals, strict=True) if total is not None]
+    return [at for _, at in sorted(fitting)]
+
+
+def _group_key(
+    views: Sequence[ClusterView], group: Sequence[int], spec: RequestSpec
+) -> tuple[float, str]:
+    hosts = sum(len(views[at].table) for at in group)
+    passing = sum(views[at].pipeline.passing(views[at].table, spec) for at in group)
+    return -passing / hosts, views[group[0]].pipeline.policy.name

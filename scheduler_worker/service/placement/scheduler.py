@@ -21,10 +21,14 @@ from scheduler_worker.service.placement.allocation_candidates import (
     AllocationCandidatesClient,
     CandidatesPorts,
 )
-from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.claim_batcher import ClaimJob
 from scheduler_worker.service.placement.claims import PlacementClaims, PlacementPorts
-from scheduler_worker.service.placement.deciding import ClusterQueues
+from scheduler_worker.service.placement.deciding import (
+    Candidates,
+    ClusterChoice,
+    ClusterQueues,
+    refusal,
+)
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.lease import take_back

@@ -14,7 +14,7 @@ from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BackendError
 from scheduler_worker.rpc import worker
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.integration.faults.books import Auditor, Books
 from tests.integration.faults.tenants import Mailbox, Racks, Reporter, Served, Tenant

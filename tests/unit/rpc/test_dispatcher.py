@@ -16,8 +16,15 @@ from scheduler_worker.errors import (
     Undeliverable,
 )
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, _Method, supports
+from scheduler_worker.rpc.dispatcher import (
+    Context,
+    Dispatcher,
+    Endpoint,
+    Message,
+    Result,
+    _Method,
+    supports,
+)
 from scheduler_worker.waiters import complete
 from tests.support.observers import CountingObserver
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.waiters import complete
 from tests.support.samples import SAMPLES, recorded

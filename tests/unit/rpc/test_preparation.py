@@ -8,7 +8,7 @@ import pytest
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.requests import explain
 from scheduler_worker.ports import Publisher
-from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.waiters import complete

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.dispatcher import Dispatcher
+from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
 from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener, Loop

@@ -13,7 +13,7 @@ from scheduler_worker.errors import (
     WorkerStops,
 )
 from scheduler_worker.ports import Publisher
-from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.waiters import complete
