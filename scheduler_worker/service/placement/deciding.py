@@ -205,7 +205,9 @@ class ClusterQueues:
     def describe(self, cluster: str) -> dict[str, object]:
         """The requests in a cluster's queue, and this process's lease of it; takes no lock."""
         now_s = self._deps.clock.monotonic_s()
-        queue, grant = self._queues.get(cluster), self._deps.grants.get(cluster)
+        queue, grants = self._queues.get(cluster), list(self._deps.grants.values())
+        # After a lease that has expired there may be another; the newer one is the lock's.
+        grant = next((grant for grant in reversed(grants) if grant.scope == cluster), None)
         arrivals_s = queue.arrivals_s() if queue else []
         return {
             "in_line": len(arrivals_s),

@@ -79,7 +79,7 @@ class PlacementDependencies(NamedTuple):
     limits: PlacementLimits
     observer: Observer
     grants: dict[str, LockGrant]
-    """Cluster -> the grant this process holds now; for status reports only."""
+    """Owner -> a grant that this process holds now; for status reports only."""
     placement_intents: PlacementIntents
     moves: Moves
     writer: Writer

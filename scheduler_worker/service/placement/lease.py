@@ -173,7 +173,7 @@ class Lease:
         )
         deps.observer.time(events.LOCK_WAIT, grant.waited_s, replica.scope)
         # For the dump of this process, which says who holds what; never read to decide.
-        deps.grants[replica.scope] = grant
+        deps.grants[grant.owner] = grant
         return cls(grant, replica, deps)
 
     def open(self) -> None:
@@ -289,9 +289,7 @@ class Lease:
     def _end(self) -> None:
         self.ended = True
         deps, scope = self._deps, self.replica.scope
-        held = deps.grants.get(scope)
-        if held is not None and held.owner == self.grant.owner:
-            deps.grants.pop(scope, None)
+        deps.grants.pop(self.grant.owner, None)
         deps.observer.time(events.LOCK_HOLD, self.held_s(), scope)
         if deps.clock.monotonic_s() > self.grant.ends_at_s:
             deps.observer.count(events.LEASES_EXPIRED, scope)
