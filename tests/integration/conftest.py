@@ -11,6 +11,7 @@ from tests.conftest import started
 from tests.support.amqp import Stage
 from tests.support.nova_databases import NovaCloud
 from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.proxy import Proxy
 from tests.support.workers import write_config
 
 
@@ -96,3 +97,10 @@ def stage(rabbit_server, tmp_path):
     stage = Stage(rabbit_server, tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def proxy(stage) -> Iterator[Proxy]:
+    """A way to the stage's RabbitMQ that a test may stall or cut."""
+    with Proxy(stage.rabbit.port) as proxy:
+        yield proxy
