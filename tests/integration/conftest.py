@@ -36,12 +36,6 @@ def config(configure) -> Path:
 
 
 @pytest.fixture(scope="session")
-def nova_python(nova_installation) -> Path:
-    """An interpreter with the real Nova, in an environment of its own beside ours."""
-    return nova_installation.python
-
-
-@pytest.fixture(scope="session")
 def placement_server(
     maria_server, tmp_path_factory, nova_installation
 ) -> Iterator[PlacementServer]:
