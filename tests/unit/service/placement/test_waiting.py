@@ -167,7 +167,7 @@ def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, ch
     assert world.observed.events.count(("granted", "default")) == before + 1
 
 
-def test_too_many_waiting_fail_at_once(asking, world):
+def test_too_many_waiting_fail_at_once(asking):
     crowded = World(wait_timeout_s=20.0, max_waiting=1)
     crowded.report(host("a", vcpus=1))
     crowded.place("i1")
@@ -255,7 +255,7 @@ def test_one_of_many_waiting_requests_gets_the_capacity(full, asking):
     assert sum(map(len, full.reserved().values())) == 1
 
 
-def test_a_check_leaves_the_table_unchanged(world):
+def test_a_check_leaves_the_table_unchanged():
     impatient = World()
     impatient.report(host("a", vcpus=2))
     impatient.place("i1", vcpus=2)
