@@ -27,7 +27,7 @@ from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PLAIN, PlacementModel, held_on, scene
 from tests.support.services import World, host, request
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 
 def test_what_was_chosen_is_claimed_when_the_answer_is_there():
@@ -144,13 +144,12 @@ def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypa
     monkeypatch.setattr(random, "uniform", lambda least, most: math.inf)
     world, placement = scene("a", settings=ClaimSettings(workers=1))
     placement.before = lambda consumers: BUSY if consumers[0].uuid == "i1" else None
-    with Threads(1) as threads:
-        pausing = threads.submit(world.place, "i1")
-        eventually(lambda: placement.writes == [["i1"]])
-        assert world.place("i2") == ["a"]
-        world.scheduler.stop_waiting()
-        with pytest.raises(WorkerStops, match="always faster"):
-            pausing.result(SOON_S)
+    pausing = in_thread(world.place, "i1")
+    eventually(lambda: placement.writes == [["i1"]])
+    assert world.place("i2") == ["a"]
+    world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops, match="always faster"):
+        pausing.result(SOON_S)
     assert placement.writes == [["i1"], ["i2"], ["i1"]]
 
 
