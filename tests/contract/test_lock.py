@@ -131,11 +131,10 @@ class TestLock:
     def test_the_end_of_a_lease_wakes_a_waiter(self, engine, end):
         holder, other = engine.open(), engine.open()
         grant = acquire(holder)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, other, NEVER_S)
-            eventually(lambda: engine.waiters() == 1)
-            holder.commit(grant, [put("a")]) if end == "commit" else holder.release(grant)
-            granted = soon(engine, waiting)
+        waiting = in_thread(acquire, other, NEVER_S)
+        eventually(lambda: engine.waiters() == 1)
+        holder.commit(grant, [put("a")]) if end == "commit" else holder.release(grant)
+        granted = soon(engine, waiting)
         assert granted.waited_s > 0
         assert values(granted.changes) == ({"a": b""} if end == "commit" else {})
 
@@ -206,12 +205,11 @@ class TestClosing:
     def test_closing_wakes_waiters(self, engine):
         holder, other = engine.open(), engine.open()
         acquire(holder)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, other, NEVER_S)
-            eventually(lambda: engine.waiters() == 1)
-            other.close()
-            with pytest.raises(StateUnavailable):
-                soon(engine, waiting)
+        waiting = in_thread(acquire, other, NEVER_S)
+        eventually(lambda: engine.waiters() == 1)
+        other.close()
+        with pytest.raises(StateUnavailable):
+            soon(engine, waiting)
 
     def test_a_closed_state_refuses_everything(self, state):
         state.ping()

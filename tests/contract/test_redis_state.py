@@ -101,12 +101,11 @@ class TestDeadPeers:
     def test_a_nudge_that_is_lost_costs_a_second_at_most(self, redis_engine, redis_client):
         state = redis_engine.open()
         grant = acquire(state)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state, NEVER_S)
-            eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
-            with redis_client.pipeline() as pipeline:  # waiters miss every nudge
-                pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
-            assert soon(redis_engine, waiting).token > grant.token
+        waiting = in_thread(acquire, state, NEVER_S)
+        eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+        with redis_client.pipeline() as pipeline:  # waiters miss every nudge
+            pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
+        assert soon(redis_engine, waiting).token > grant.token
 
     def test_a_dead_watcher_is_removed_at_its_timeout(self, state, redis_engine):
         known = seen(state.changes(SCOPE, NEVER))
