@@ -1,6 +1,5 @@
 """Deliveries of a bus: slots, late acknowledgement, retries, dead letters; of both buses."""
 
-import queue
 from typing import Any
 
 import pytest
@@ -10,8 +9,9 @@ from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.waiters import Waiter
-from tests.support.handlers import Witness, echo, failing, in_thread
+from tests.support.handlers import Witness, echo, failing
 from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.threads import in_thread
 
 
 def test_messages_without_a_free_slot_wait_for_any_server(serve, client, gate):
@@ -40,7 +40,7 @@ def test_a_yielded_slot_serves_other_messages(serve, client, gate):
     gate.wait_for(3)
     assert client.call("echo", {}, value="served") == "served"
     gate.opened.set()
-    assert [each.get(timeout=SOON_S) for each in answers] == ["passed"] * 3
+    assert [each.result(SOON_S) for each in answers] == ["passed"] * 3
     gate.opened.clear()
     for _ in range(3):
         client.cast("wait", {})
@@ -53,7 +53,7 @@ def test_what_is_not_finished_when_the_stop_times_out_goes_to_another_server(ser
     begun: list[str] = []
     methods = {"wait": gate, "begin": lambda context: begun.append(context.message_id)}
     server = serve(methods, slots=1)
-    answer = in_thread(lambda: client.call("wait", {}))
+    answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
     client.cast("begin", {})
     assert server.stop(0.3) is False
@@ -62,7 +62,7 @@ def test_what_is_not_finished_when_the_stop_times_out_goes_to_another_server(ser
     gate.wait_for(1)
     eventually(lambda: len(begun) == 1)
     gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "passed"
+    assert answer.result(SOON_S) == "passed"
     assert server.stop(SOON_S) is True
 
 
@@ -79,7 +79,7 @@ def test_what_a_server_had_that_broke_down_goes_to_another(serve, client, gate):
     serve({"wait": gate}, name="two")
     gate.wait_for(3)
     gate.opened.set()
-    assert [each.get(timeout=SOON_S) for each in answers] == ["passed"] * 3
+    assert [each.result(SOON_S) for each in answers] == ["passed"] * 3
 
 
 def test_a_message_that_breaks_its_servers_is_delivered_a_bounded_number_of_times(
@@ -143,8 +143,8 @@ def test_a_server_takes_no_requests_while_it_is_not_to(serve, bus, client, topic
     server = serve({"name": lambda _context: "one"}, name="one")
     server.take_requests(False)
     assert bus.client(topic, server="one", timeout_s=SOON_S).call("name", {}) == "one"
-    answer = in_thread(lambda: client.call("name", {}))
-    with pytest.raises(queue.Empty):
-        answer.get(timeout=0.2)
+    answer = in_thread(client.call, "name", {})
+    with pytest.raises(TimeoutError):
+        answer.result(0.2)
     server.take_requests(True)
-    assert answer.get(timeout=SOON_S) == "one"
+    assert answer.result(SOON_S) == "one"

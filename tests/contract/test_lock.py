@@ -11,7 +11,7 @@ import pytest
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import ABSENT, LockGrant, State
 from tests.support.patience import NEVER_S, TooSoon, eventually, growing
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 from .conftest import SCOPE, soon
 from .test_state import NEVER, PATIENCE_S, acquire, guarded, put, records, seen, values
@@ -70,11 +70,10 @@ class TestLock:
     def test_a_lease_is_not_kept_while_another_waits(self, engine):
         state, other = engine.open(), engine.open()
         grant = acquire(state)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, other)
-            eventually(lambda: engine.waiters() == 1)
-            assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
-            assert waiting.result(PATIENCE_S).token > grant.token
+        waiting = in_thread(acquire, other)
+        eventually(lambda: engine.waiters() == 1)
+        assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
+        assert waiting.result(PATIENCE_S).token > grant.token
 
     def test_a_held_lock_is_not_granted_in_time(self, engine):
         holder, other = engine.open(), engine.open()
@@ -132,11 +131,10 @@ class TestLock:
     def test_the_end_of_a_lease_wakes_a_waiter(self, engine, end):
         holder, other = engine.open(), engine.open()
         grant = acquire(holder)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, other, NEVER_S)
-            eventually(lambda: engine.waiters() == 1)
-            holder.commit(grant, [put("a")]) if end == "commit" else holder.release(grant)
-            granted = soon(engine, waiting)
+        waiting = in_thread(acquire, other, NEVER_S)
+        eventually(lambda: engine.waiters() == 1)
+        holder.commit(grant, [put("a")]) if end == "commit" else holder.release(grant)
+        granted = soon(engine, waiting)
         assert granted.waited_s > 0
         assert values(granted.changes) == ({"a": b""} if end == "commit" else {})
 
@@ -207,12 +205,11 @@ class TestClosing:
     def test_closing_wakes_waiters(self, engine):
         holder, other = engine.open(), engine.open()
         acquire(holder)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, other, NEVER_S)
-            eventually(lambda: engine.waiters() == 1)
-            other.close()
-            with pytest.raises(StateUnavailable):
-                soon(engine, waiting)
+        waiting = in_thread(acquire, other, NEVER_S)
+        eventually(lambda: engine.waiters() == 1)
+        other.close()
+        with pytest.raises(StateUnavailable):
+            soon(engine, waiting)
 
     def test_a_closed_state_refuses_everything(self, state):
         state.ping()

@@ -12,7 +12,7 @@ from scheduler_worker.ports import ABSENT, LockGrant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, free_port
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 from .conftest import SCOPE, soon
 from .test_state import LONG_AGO_S, NEVER, acquire, guarded, put, records, seen, values
@@ -61,22 +61,20 @@ class TestDeadPeers:
         state = redis_engine.open(offer_s=0.2)
         grant = acquire(state)
         ask(state, "dead", remaining_s=NEVER_S)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state)
-            eventually(lambda: redis_engine.waiters() == 2)
-            released_s = state.changes(SCOPE, NEVER).now_s
-            state.release(grant)
-            assert waiting.result().changes.now_s >= released_s + 0.2
+        waiting = in_thread(acquire, state)
+        eventually(lambda: redis_engine.waiters() == 2)
+        released_s = state.changes(SCOPE, NEVER).now_s
+        state.release(grant)
+        assert waiting.result().changes.now_s >= released_s + 0.2
 
     def test_an_impatient_waiter_costs_nothing(self, redis_engine):
         state = redis_engine.open()
         grant = acquire(state)
         ask(state, "gave up", remaining_s=0.0)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state)
-            eventually(lambda: redis_engine.waiters() == 2)
-            state.release(grant)
-            assert waiting.result().token > grant.token
+        waiting = in_thread(acquire, state)
+        eventually(lambda: redis_engine.waiters() == 2)
+        state.release(grant)
+        assert waiting.result().token > grant.token
 
     def test_a_waiter_that_leaves_passes_its_offer_on(self, redis_engine):
         state = redis_engine.open()
@@ -103,12 +101,11 @@ class TestDeadPeers:
     def test_a_nudge_that_is_lost_costs_a_second_at_most(self, redis_engine, redis_client):
         state = redis_engine.open()
         grant = acquire(state)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state, NEVER_S)
-            eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
-            with redis_client.pipeline() as pipeline:  # waiters miss every nudge
-                pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
-            assert soon(redis_engine, waiting).token > grant.token
+        waiting = in_thread(acquire, state, NEVER_S)
+        eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+        with redis_client.pipeline() as pipeline:  # waiters miss every nudge
+            pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
+        assert soon(redis_engine, waiting).token > grant.token
 
     def test_a_dead_watcher_is_removed_at_its_timeout(self, state, redis_engine):
         known = seen(state.changes(SCOPE, NEVER))
@@ -125,12 +122,11 @@ class TestDeadPeers:
     def test_a_watcher_that_is_closed_leaves_nothing_behind(self, state, redis_engine):
         other = redis_engine.open()
         known = seen(other.changes(SCOPE, NEVER))
-        with Threads(1) as pool:
-            watching = pool.submit(other.await_change, SCOPE, known, timeout_s=NEVER_S)
-            eventually(lambda: redis_engine.watchers() == 1)
-            other.close()
-            with pytest.raises(StateUnavailable):
-                watching.result()
+        watching = in_thread(other.await_change, SCOPE, known, timeout_s=NEVER_S)
+        eventually(lambda: redis_engine.watchers() == 1)
+        other.close()
+        with pytest.raises(StateUnavailable):
+            watching.result()
         assert redis_engine.watchers() == 0
 
     def test_watchers_are_nudged_once(self, state, redis_client):
@@ -263,10 +259,9 @@ class TestUnreachable:
         state = connect(own_server.url, retry_for_s=SOON_S)
         state.ping()
         own_server.kill()
-        with Threads(1) as pool:
-            written = pool.submit(state.write, SCOPE, [put("a")])
-            own_server.start()
-            assert written.result().applied == (True,)
+        written = in_thread(state.write, SCOPE, [put("a")])
+        own_server.start()
+        assert written.result().applied == (True,)
 
 
 class TestPages:
@@ -367,9 +362,8 @@ class TestOperators:
         for _ in range(5):
             grant = acquire(state, known=known)
             known = seen(grant.changes)
-            with Threads(1) as pool:
-                waiting = pool.submit(acquire, state)
-                eventually(lambda: redis_engine.waiters() == 1)
-                state.release(grant)
-                state.release(waiting.result())
+            waiting = in_thread(acquire, state)
+            eventually(lambda: redis_engine.waiters() == 1)
+            state.release(grant)
+            state.release(waiting.result())
         assert len(redis_client.keys("*")) == 1  # meta

@@ -28,7 +28,7 @@ from tests.support.servers import (
     TlsRedisServer,
 )
 from tests.support.services import World, host
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 from .conftest import SCOPE
 from .test_state import NEVER, acquire, guarded, put, records, seen, values
@@ -142,11 +142,10 @@ class TestReplicas:
     def test_a_write_waits_for_enough_replicas(self, started, master, connect):
         state = connect(master.url, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
-        with Threads(1) as pool:
-            writing = pool.submit(state.write, SCOPE, [put("a")])
-            eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
-            ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
-            assert writing.result().applied == (True,)
+        writing = in_thread(state.write, SCOPE, [put("a")])
+        eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
+        ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
+        assert writing.result().applied == (True,)
 
 
 class TestSentinel:
@@ -154,16 +153,12 @@ class TestSentinel:
     def sentinel(self, started, tmp_path, master, replica) -> RedisSentinel:
         sentinel = started(RedisSentinel(tmp_path / "sentinel", master))
         followers = ask(master, "INFO", "replication")["connected_slaves"]
-        known = followers * [{b"master-link-status": b"ok"}]
-        eventually(
-            lambda: (
-                [
-                    {key: each[key] for key in known[0]}
-                    for each in ask(sentinel, "SENTINEL", "REPLICAS", "blue")
-                ]
-                == known
-            )
-        )
+
+        def links() -> list[bytes]:
+            found = ask(sentinel, "SENTINEL", "REPLICAS", "blue")
+            return [each[b"master-link-status"] for each in found]
+
+        eventually(lambda: links() == followers * [b"ok"])
         return sentinel
 
     def test_the_state_goes_on_with_the_next_master(self, sentinel, master, replica, connect):
@@ -172,20 +167,19 @@ class TestSentinel:
         written = state.write(SCOPE, [put("a", b"1")])
         held = acquire(state)
         known = seen(held.changes)
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state)
-            eventually(lambda: ask(master, "INFO", "clients")["blocked_clients"] == 1)
-            ask(sentinel, "SENTINEL", "FAILOVER", "blue")
-            eventually(lambda: ask(replica, "ROLE")[0] == b"master")
-            master_address = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "blue")
-            eventually(lambda: int(ask(sentinel, *master_address)[1]) == replica.port)
-            # The one before takes itself for the master still, but has no replica.
-            committed = state.commit(held, [guarded("a", written.version, b"2")])
-            assert committed.applied == (True,)
-            again = state.changes(SCOPE, known)
-            assert (again.reset, values(again)) == (True, {"a": b"2"})
-            assert again.epoch != known.epoch
-            assert values(waiting.result().changes) == {"a": b"2"}
+        waiting = in_thread(acquire, state)
+        eventually(lambda: ask(master, "INFO", "clients")["blocked_clients"] == 1)
+        ask(sentinel, "SENTINEL", "FAILOVER", "blue")
+        eventually(lambda: ask(replica, "ROLE")[0] == b"master")
+        master_address = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "blue")
+        eventually(lambda: int(ask(sentinel, *master_address)[1]) == replica.port)
+        # The one before takes itself for the master still, but has no replica.
+        committed = state.commit(held, [guarded("a", written.version, b"2")])
+        assert committed.applied == (True,)
+        again = state.changes(SCOPE, known)
+        assert (again.reset, values(again)) == (True, {"a": b"2"})
+        assert again.epoch != known.epoch
+        assert values(waiting.result().changes) == {"a": b"2"}
 
     def test_an_answered_write_is_on_the_next_master_whichever_replica_that_is(
         self, master, replica, second, sentinel, connect
@@ -201,12 +195,11 @@ class TestSentinel:
         ask(sentinel, "SENTINEL", "FAILOVER", "blue")
         eventually(lambda: promoted() != [])
         [after] = promoted()
-        with Threads(1) as pool:
-            writing = pool.submit(state.write, SCOPE, [put("during", b"2")])
-            # The one before takes itself for the master still, and has the other replica.
-            eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
-            ask(master, "REPLICAOF", LOOPBACK, after.port)  # as the sentinel does ten seconds later
-            assert writing.result().applied == (True,)
+        writing = in_thread(state.write, SCOPE, [put("during", b"2")])
+        # The one before takes itself for the master still, and has the other replica.
+        eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
+        ask(master, "REPLICAOF", LOOPBACK, after.port)  # as the sentinel does ten seconds later
+        assert writing.result().applied == (True,)
         kept = ask(after, "HGETALL", f"{state._base(SCOPE)}records")
         assert (kept[b"before"], kept[b"during"]) == (b"1", b"2")
 
@@ -365,19 +358,18 @@ class TestCluster:
         written = state.write(SCOPE, [put("a", b"1")])
         known = seen(state.changes(SCOPE, NEVER))
         held, before = acquire(state), cluster.owner()
-        with Threads(1) as pool:
-            waiting = pool.submit(acquire, state)
-            eventually(lambda: ask(before, "INFO", "clients")["blocked_clients"] == 1)
-            eventually(lambda: cluster.replica() is not None and is_followed(before))
-            happens()
-            eventually(lambda: cluster.owner() is not before, LONG_S)
-            again = state.changes(SCOPE, known)
-            assert (again.reset, values(again)) == (True, {"a": b"1"})
-            assert again.epoch != known.epoch
-            assert not state.changes(ELSEWHERE, unmoved).reset, "its server went on"
-            committed = state.commit(held, [guarded("a", written.version, b"2")])
-            assert committed.applied == (True,)
-            assert values(waiting.result().changes) == {"a": b"2"}
+        waiting = in_thread(acquire, state)
+        eventually(lambda: ask(before, "INFO", "clients")["blocked_clients"] == 1)
+        eventually(lambda: cluster.replica() is not None and is_followed(before))
+        happens()
+        eventually(lambda: cluster.owner() is not before, LONG_S)
+        again = state.changes(SCOPE, known)
+        assert (again.reset, values(again)) == (True, {"a": b"1"})
+        assert again.epoch != known.epoch
+        assert not state.changes(ELSEWHERE, unmoved).reset, "its server went on"
+        committed = state.commit(held, [guarded("a", written.version, b"2")])
+        assert committed.applied == (True,)
+        assert values(waiting.result().changes) == {"a": b"2"}
 
     def test_a_call_waits_for_a_slot_that_moves(self, cluster, state):
         written = state.write(ELSEWHERE, [put("a", b"1")])
@@ -390,16 +382,13 @@ class TestCluster:
         ids = {each: ask(each, "CLUSTER", "MYID") for each in (source, target)}
         ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-        with Threads(1) as pool:
-            writing = pool.submit(
-                state.write, ELSEWHERE, [guarded("a", written.version, b"2")], once="x"
-            )
-            eventually(lambda: "errorstat_TRYAGAIN" in ask(source, "INFO", "errorstats"))
-            keys = ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100)
-            ask(source, "MIGRATE", LOOPBACK, target.port, "", 0, 5000, "KEYS", *keys)
-            for each in (target, source):
-                ask(each, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-            assert writing.result().applied == (True,)
+        writing = in_thread(state.write, ELSEWHERE, [guarded("a", written.version, b"2")], once="x")
+        eventually(lambda: "errorstat_TRYAGAIN" in ask(source, "INFO", "errorstats"))
+        keys = ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100)
+        ask(source, "MIGRATE", LOOPBACK, target.port, "", 0, 5000, "KEYS", *keys)
+        for each in (target, source):
+            ask(each, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+        assert writing.result().applied == (True,)
         assert records(state, ELSEWHERE) == {"a": b"2"}
 
     def test_a_server_that_is_no_cluster_is_reported(self, redis_server, connect):

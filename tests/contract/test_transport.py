@@ -19,8 +19,9 @@ from scheduler_worker.errors import (
 from scheduler_worker.rpc.dispatcher import Context, Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.support.foreign import ForeignServer
-from tests.support.handlers import echo, in_thread
+from tests.support.handlers import echo
 from tests.support.patience import NEVER_S, SOON_S, growing
+from tests.support.threads import in_thread
 
 # Values
 
@@ -176,12 +177,12 @@ def test_a_call_that_a_handler_finds_too_late_gets_no_answer(serve, bus, topic):
 
 def test_a_stop_finishes_what_was_taken(serve, client, gate):
     server = serve({"wait": gate})
-    answer = in_thread(lambda: client.call("wait", {}))
+    answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
-    stopped = in_thread(lambda: server.stop(SOON_S))
+    stopped = in_thread(server.stop, SOON_S)
     gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "passed"
-    assert stopped.get(timeout=SOON_S) is True
+    assert answer.result(SOON_S) == "passed"
+    assert stopped.result(SOON_S) is True
 
 
 def test_an_idle_server_stops_at_once(serve, client):
@@ -193,9 +194,9 @@ def test_an_idle_server_stops_at_once(serve, client):
 
 def test_messages_wait_for_the_next_server(serve, client):
     serve({"echo": echo}, name="one").stop(SOON_S)
-    answer = in_thread(lambda: client.call("echo", {}, value="kept"))
+    answer = in_thread(client.call, "echo", {}, value="kept")
     serve({"echo": echo}, name="two")
-    assert answer.get(timeout=SOON_S) == "kept"
+    assert answer.result(SOON_S) == "kept"
 
 
 def test_a_server_can_be_stopped_before_it_starts(bus, topic):

@@ -11,6 +11,7 @@ from tests.conftest import started
 from tests.support.amqp import Stage
 from tests.support.nova_databases import NovaCloud
 from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.proxy import Proxy
 from tests.support.workers import write_config
 
 
@@ -32,12 +33,6 @@ def configure(tmp_path, rabbit_vhost_url, redis_url) -> Callable[..., Path]:
 @pytest.fixture
 def config(configure) -> Path:
     return configure(f"worker-{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture(scope="session")
-def nova_python(nova_installation) -> Path:
-    """An interpreter with the real Nova, in an environment of its own beside ours."""
-    return nova_installation.python
 
 
 @pytest.fixture(scope="session")
@@ -96,3 +91,10 @@ def stage(rabbit_server, tmp_path):
     stage = Stage(rabbit_server, tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def proxy(stage) -> Iterator[Proxy]:
+    """A way to the stage's RabbitMQ that a test may stall or cut."""
+    with Proxy(stage.rabbit.port) as proxy:
+        yield proxy

@@ -13,10 +13,10 @@ from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.serving import server as amqp_server
 from tests.support.certificates import Authority
 from tests.support.foreign import ForeignServer
-from tests.support.handlers import echo, in_thread
+from tests.support.handlers import echo
 from tests.support.patience import SOON_S, eventually
-from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
+from tests.support.threads import in_thread
 from tests.support.workers import write_config
 
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
@@ -76,20 +76,21 @@ def test_an_exchange_of_another_kind_will_do(stage):
     assert client.call("echo", {}, value=1) == 1
 
 
-def test_a_queue_of_another_kind_on_reconnect_is_reported_and_retried(stage, witness, caplog):
-    with Proxy(stage.rabbit.port) as proxy:
-        server = stage.serve({"echo": echo}, url=stage.through(proxy), observer=witness)
-        assert server.problem() is None
-        with proxy.away():
-            witness.wait_for("lost")
-            stage.operator.delete(stage.topic)
-            stage.operator.declare(stage.topic, durable=True)
-        with caplog.at_level(logging.ERROR):
-            eventually(lambda: "amqp_durable_queues" in (server.problem() or ""))
-            eventually(lambda: "RabbitMQ does not serve us" in caplog.text)
+def test_a_queue_of_another_kind_on_reconnect_is_reported_and_retried(
+    stage, proxy, witness, caplog
+):
+    server = stage.serve({"echo": echo}, url=stage.through(proxy), observer=witness)
+    assert server.problem() is None
+    with proxy.away():
+        witness.wait_for("lost")
         stage.operator.delete(stage.topic)
-        witness.wait_for("connected again")
-        assert stage.client().call("echo", {}, value=1) == 1
+        stage.operator.declare(stage.topic, durable=True)
+    with caplog.at_level(logging.ERROR):
+        eventually(lambda: "amqp_durable_queues" in (server.problem() or ""))
+        eventually(lambda: "RabbitMQ does not serve us" in caplog.text)
+    stage.operator.delete(stage.topic)
+    witness.wait_for("connected again")
+    assert stage.client().call("echo", {}, value=1) == 1
 
 
 # Connections
@@ -101,14 +102,13 @@ def test_the_next_host_of_the_url_is_tried_when_one_is_away(stage):
     assert stage.client().call("echo", {}, value=1) == 1
 
 
-def test_a_server_that_starts_before_its_broker_waits_for_it(stage):
-    with Proxy(stage.rabbit.port) as proxy:
-        server = stage.server({"echo": echo}, url=stage.through(proxy))
-        with proxy.away():
-            started = in_thread(server.start)
-            eventually(lambda: "cannot reach RabbitMQ" in (server.problem() or ""))
-        assert started.get(timeout=SOON_S) is None
-        assert stage.client().call("echo", {}, value=1) == 1
+def test_a_server_that_starts_before_its_broker_waits_for_it(stage, proxy):
+    server = stage.server({"echo": echo}, url=stage.through(proxy))
+    with proxy.away():
+        started = in_thread(server.start)
+        eventually(lambda: "cannot reach RabbitMQ" in (server.problem() or ""))
+    assert started.result(SOON_S) is None
+    assert stage.client().call("echo", {}, value=1) == 1
 
 
 def test_a_workers_own_queue_expires_after_the_worker(stage):
@@ -140,31 +140,27 @@ def test_two_workers_under_one_name_are_reported(stage, caplog, monkeypatch):
         assert first.describe()["namesakes"] is False
 
 
-def test_a_silent_broker_is_a_problem_before_the_connection_is_given_up(stage, witness):
-    with Proxy(stage.rabbit.port) as proxy:
-        heartbeats = {"heartbeat_timeout_threshold": 3}
-        server = stage.serve(
-            {"echo": echo}, url=stage.through(proxy), observer=witness, **heartbeats
-        )
-        problem = "has heard nothing from RabbitMQ"
-        with proxy.stalled("to_client"):
-            eventually(lambda: problem in (server.problem() or ""))
-            assert witness.seen("lost") == 0
-        eventually(lambda: server.problem() is None)
+def test_a_silent_broker_is_a_problem_before_the_connection_is_given_up(stage, proxy, witness):
+    heartbeats = {"heartbeat_timeout_threshold": 3}
+    server = stage.serve({"echo": echo}, url=stage.through(proxy), observer=witness, **heartbeats)
+    problem = "has heard nothing from RabbitMQ"
+    with proxy.stalled("to_client"):
+        eventually(lambda: problem in (server.problem() or ""))
+        assert witness.seen("lost") == 0
+    eventually(lambda: server.problem() is None)
 
 
 @pytest.mark.parametrize("way", ["to_server", "to_client"])
-def test_a_stalled_connection_is_given_up(stage, gate, witness, way):
-    with Proxy(stage.rabbit.port) as proxy:
-        heartbeats = {"heartbeat_timeout_threshold": 2}
-        stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness, **heartbeats)
-        stage.client().cast("wait", {})
-        gate.wait_for(1)
-        stage.serve({"wait": gate}, name="two")
-        with proxy.stalled(way):
-            gate.wait_for(1)  # the broker, or the server, has ended the connection
-            witness.wait_for("lost")
-        witness.wait_for("connected again")
+def test_a_stalled_connection_is_given_up(stage, proxy, gate, witness, way):
+    heartbeats = {"heartbeat_timeout_threshold": 2}
+    stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness, **heartbeats)
+    stage.client().cast("wait", {})
+    gate.wait_for(1)
+    stage.serve({"wait": gate}, name="two")
+    with proxy.stalled(way):
+        gate.wait_for(1)  # the broker, or the server, has ended the connection
+        witness.wait_for("lost")
+    witness.wait_for("connected again")
 
 
 def test_a_missing_vhost_ends_the_start(stage):
@@ -224,17 +220,17 @@ def test_a_lost_permission_to_answer_is_retried_with_backoff(stage, witness, mon
 def test_answers_wait_for_a_blocked_broker(stage, gate, witness):
     server = stage.serve({"wait": gate, "echo": echo}, observer=witness)
     client = stage.client()
-    answer = in_thread(lambda: client.call("wait", {}))
+    answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
     stage.rabbit.control("set_vm_memory_high_watermark", "0.00001")
     try:
         gate.opened.set()
         blocked = "takes no messages: RabbitMQ has an alarm of memory or disk"
         eventually(lambda: server.problem() == blocked)
-        assert answer.empty()
+        assert not answer.done()
     finally:
         stage.rabbit.control("set_vm_memory_high_watermark", "0.4")
-    assert answer.get(timeout=SOON_S) == "passed"
+    assert answer.result(SOON_S) == "passed"
     assert client.call("echo", {}, value="going on") == "going on"
     assert witness.seen("lost") == 0
     eventually(lambda: server.problem() is None)
@@ -298,7 +294,7 @@ def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
     started = in_thread(server.start)
     eventually(lambda: "is [oslo_messaging_rabbit] ssl_cert_file" in (server.problem() or ""))
     server.stop(SOON_S)
-    assert started.get(timeout=SOON_S) is None
+    assert started.result(SOON_S) is None
 
 
 def test_a_client_connects_with_tls_by_a_file_alone(stage, tls_rabbit, tls, tmp_path):

@@ -9,17 +9,11 @@ from scheduler_worker.errors import RemoteFailure
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from tests.support.amqp import content, message
-from tests.support.handlers import echo, failing, in_thread
+from tests.support.handlers import echo, failing
 from tests.support.patience import SOON_S, eventually
-from tests.support.proxy import Proxy
+from tests.support.threads import in_thread
 
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
-
-
-@pytest.fixture
-def proxy(stage):
-    with Proxy(stage.rabbit.port) as proxy:
-        yield proxy
 
 
 # Delivery and acknowledgement
@@ -71,7 +65,7 @@ def test_a_server_that_comes_last_and_is_alone_gets_all(stage):
 def test_a_message_is_not_acknowledged_before_its_answer_is_sent(stage, gate, proxy, witness):
     stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness)
     client = stage.client()
-    answer = in_thread(lambda: client.call("wait", {}))
+    answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
     with proxy.stalled("to_server"):
         gate.opened.set()
@@ -79,18 +73,18 @@ def test_a_message_is_not_acknowledged_before_its_answer_is_sent(stage, gate, pr
         stage.serve({"wait": gate}, name="two")
         with proxy.away():
             gate.wait_for(1)
-            assert answer.get(timeout=SOON_S) == "passed"
+            assert answer.result(SOON_S) == "passed"
 
 
 def test_a_message_redelivered_to_the_same_server_is_handled_once(stage, gate, proxy, witness):
     stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness)
     client = stage.client()
-    answer = in_thread(lambda: client.call("wait", {}))
+    answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
     proxy.cut()
     witness.wait_for("repeated")
     gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "passed"
+    assert answer.result(SOON_S) == "passed"
     assert gate.is_untouched
 
 
@@ -278,10 +272,10 @@ def test_a_stop_gives_back_what_was_not_begun_with_its_count_and_expiration(stag
     own = f"{stage.topic}.one"
     stage.operator.put(own, message("wait")[0], expiration="60000", headers=expires)
     eventually(lambda: server.describe()["in_hand"] == 2)
-    stopped = in_thread(lambda: server.stop(SOON_S))
+    stopped = in_thread(server.stop, SOON_S)
     back = stage.operator.take(own)
     gate.opened.set()
-    assert stopped.get(timeout=SOON_S) is True
+    assert stopped.result(SOON_S) is True
     assert gate.is_untouched
     assert not back.delivery_info["redelivered"]
     assert back.headers["x-scheduler-worker-deliveries"] == 3

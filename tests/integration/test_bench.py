@@ -31,10 +31,11 @@ def test_every_balance_has_a_round(tmp_path):
 
 
 @pytest.mark.deep
-def test_nova_chooses_the_same_hosts(nova_python, tmp_path):
+def test_nova_chooses_the_same_hosts(nova_installation, tmp_path):
     figures = tmp_path / "figures.json"
     asked = [*BENCH, "--peer", *SMALL, "--instances", "1", "3", "--json", str(figures)]
-    subprocess.run([*asked, "--peer-python", str(nova_python)], check=True, capture_output=True)
+    asked += ["--peer-python", str(nova_installation.python)]
+    subprocess.run(asked, check=True, capture_output=True)
     rows = json.loads(figures.read_text())["decision"]
     assert {row["request"] for row in rows} == {"plain", "constrained", "numa", "inventories"}
     assert [row for row in rows if not row["same_hosts"] or not row["ratio"] > 0] == []

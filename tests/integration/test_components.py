@@ -12,8 +12,9 @@ import pytest
 from scheduler_worker import api_process, app
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.components import Component
-from tests.support.patience import eventually
+from tests.support.patience import SOON_S, eventually
 from tests.support.servers import free_port
+from tests.support.threads import in_thread
 from tests.support.workers import load_config
 
 Process = app.Worker | ApiProcess
@@ -130,11 +131,9 @@ def test_a_stop_during_a_start_ends_it_without_errors(tmp_path, caplog, after):
     before = set(threading.enumerate())
     process, at = worker(tmp_path), 0
     while at < len(process.components.all):
-        stopping = threading.Thread(target=process.stop, args=[0.0], daemon=True)
 
-        def stop(stopping: threading.Thread = stopping) -> None:
-            stopping.start()
-            stopping.join()
+        def stop(process: Process = process) -> None:
+            in_thread(process.stop, 0.0).result(SOON_S)
 
         components = process.components.all
         components[at] = _Interrupted(components[at], stop, after=after)

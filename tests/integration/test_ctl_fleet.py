@@ -19,7 +19,7 @@ from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.services import host
-from tests.support.threads import Threads
+from tests.support.threads import in_thread
 from tests.support.web import ask
 from tests.support.workers import WorkerProcess, all_ready
 
@@ -84,20 +84,19 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
     client.select_destinations(WHOLE_HOST, [full])
     assert fleet.ctl("worker", "drain", "two")[1] == "two: drained\n"
     eventually(lambda: fleet.consumers() == 1)
-    with Threads(1) as pool:
-        answer = pool.submit(client.select_destinations, WHOLE_HOST, [waiting])
-        eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
-        assert fleet.ctl("worker", "resume", "two")[1] == "two: serving\n"
-        assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
-        assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
-        # One that waits for resources takes no message more from the queue for it.
-        eventually(lambda: fleet.consumers() == 1)
-        status, _, err = fleet.ctl("worker", "drain", "one", "--wait", "0.001")
-        assert (status, "one has 1 requests in hand" in err) == (1, True)
-        assert not answer.done()
-        assert fleet.ctl("reservation", "release", full)[0] == 0
-        [[chosen]] = answer.result(SOON_S)
-        assert chosen.service_host == "a"
+    answer = in_thread(client.select_destinations, WHOLE_HOST, [waiting])
+    eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
+    assert fleet.ctl("worker", "resume", "two")[1] == "two: serving\n"
+    assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
+    assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
+    # One that waits for resources takes no message more from the queue for it.
+    eventually(lambda: fleet.consumers() == 1)
+    status, _, err = fleet.ctl("worker", "drain", "one", "--wait", "0.001")
+    assert (status, "one has 1 requests in hand" in err) == (1, True)
+    assert not answer.done()
+    assert fleet.ctl("reservation", "release", full)[0] == 0
+    [[chosen]] = answer.result(SOON_S)
+    assert chosen.service_host == "a"
     status, out, _ = fleet.ctl("worker", "drain", "one", "--wait", str(SOON_S))
     assert (status, out.splitlines()[-1]) == (0, "one: drained")
     eventually(lambda: fleet.states() == {"one": "drained", "two": "serving"})

@@ -3,8 +3,8 @@
 import contextlib
 import json
 import uuid
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -26,37 +26,62 @@ Finding = dict[str, str]
 
 
 class Doctor:
-    """Writes configurations and examines them."""
+    """Writes configurations, each with the plain groups and others, and examines them."""
 
-    def __init__(self, directory: Path, rabbit_url: str, redis_url: str, placement, capsys) -> None:
-        self.topic = f"scheduler-{uuid.uuid4().hex[:8]}"
+    def __init__(self, directory: Path, capsys, **plain: dict[str, Any]) -> None:
+        self.plain = plain
         self._directory = directory
         self._capsys = capsys
-        self._plain = {
-            "DEFAULT": {"transport_url": rabbit_url},
-            "rpc": {"topic": self.topic},
-            "state": {"url": redis_url, "prefix": self.topic},
-            "nova_feed": {"enabled": True},
-            "nova_claims": {"enabled": True},
-            "placement": placement.options(),
-        }
 
-    def written(self, api_url: str, name: str = "doctor", **groups) -> Path:
-        found = {**self._plain, "api_database": {"connection": api_url}, **groups}
+    def written(self, name: str = "doctor", **groups) -> Path:
+        found = self.plain | groups
         found["DEFAULT"] = found["DEFAULT"] | {"host": name}
         return write_config(self._directory / f"{name}.conf", **found)
 
-    def __call__(self, *files: Path) -> tuple[int, list[tuple[str, str, str]]]:
-        """The exit status, and status, check and message of each finding."""
-        arguments = [word for each in files for word in ("--config-file", str(each))]
-        status = main(["doctor", "--json", *arguments])
-        found = json.loads(self._capsys.readouterr().out)["findings"]
-        return status, [(each["status"], each["check"], each["message"]) for each in found]
+    def __call__(self, **groups) -> list[Finding]:
+        return self.examine(self.written(**groups))
+
+    def examine(self, path: Path) -> list[Finding]:
+        self._capsys.readouterr()
+        status = main(["doctor", "--json", "--config-file", str(path)])
+        findings: list[Finding] = json.loads(self._capsys.readouterr().out)["findings"]
+        assert status == any(finding["status"] == "failed" for finding in findings)
+        return findings
 
 
 @pytest.fixture
 def examined(tmp_path, rabbit_url, redis_url, own_placement, capsys) -> Doctor:
-    return Doctor(tmp_path, rabbit_url, redis_url, own_placement, capsys)
+    """The doctor on a configuration with Nova."""
+    topic = f"scheduler-{uuid.uuid4().hex[:8]}"
+    return Doctor(
+        tmp_path,
+        capsys,
+        DEFAULT={"transport_url": rabbit_url},
+        rpc={"topic": topic},
+        state={"url": redis_url, "prefix": topic},
+        nova_feed={"enabled": True},
+        nova_claims={"enabled": True},
+        placement=own_placement.options(),
+    )
+
+
+@pytest.fixture
+def plain(tmp_path, capsys) -> Doctor:
+    """On one without Nova, and without a broker unless one is named."""
+    return Doctor(tmp_path, capsys, DEFAULT={"transport_url": "local:/"})
+
+
+def messages(findings: list[Finding], status: str = "failed") -> list[str]:
+    return [finding["message"] for finding in findings if finding["status"] == status]
+
+
+def of(check: str, findings: list[Finding]) -> list[tuple[str, str]]:
+    """Status, message and fix of each finding of a check."""
+    return [
+        (finding["status"], f"{finding['message']} {finding['fix']}".strip())
+        for finding in findings
+        if finding["check"].startswith(check)
+    ]
 
 
 def with_providers(nova: NovaCloud, placement: PlacementServer, *hosts: str) -> None:
@@ -65,20 +90,18 @@ def with_providers(nova: NovaCloud, placement: PlacementServer, *hosts: str) -> 
         nova.add_hosts(host, uuid=cloud.add(f"{host}-{uuid.uuid4().hex[:6]}", VCPU=4))
 
 
-def read_only(nova: NovaCloud) -> str:
-    """The API database's URL of a cloud whose accounts may only read."""
+def read_only(nova: NovaCloud) -> dict[str, str]:
+    """``[api_database]`` of a cloud whose accounts may only read."""
     for name, url in nova.cell_urls.items():
         nova.change_mapping(name, database_connection=nova.reader_of(url))
-    return nova.reader_of(nova.api_url)
+    return {"connection": nova.reader_of(nova.api_url)}
 
 
 @pytest.mark.deep
 def test_a_cloud_that_is_well_has_nothing_failed(nova_cloud, examined, own_placement):
     with_providers(nova_cloud, own_placement, "a", "b")
-    status, found = examined(examined.written(read_only(nova_cloud)))
-    assert status == 0
-    assert [each for each in found if each[0] == "failed"] == []
-    messages = [message for status, _, message in found if status == "ok"]
+    found = examined(api_database=read_only(nova_cloud))
+    assert messages(found) == []
     for expected in (
         "connected",
         "the account may only read",
@@ -89,36 +112,34 @@ def test_a_cloud_that_is_well_has_nothing_failed(nova_cloud, examined, own_place
         "0 workers share the state: none",
         "0 consumers, 0 of them workers that this state knows; 0 messages wait",
     ):
-        assert expected in messages, found
+        assert expected in messages(found, "ok"), found
 
 
 def test_an_account_that_may_write_is_worth_a_warning(nova_cloud, examined, own_placement):
     with_providers(nova_cloud, own_placement, "a")
-    status, found = examined(examined.written(nova_cloud.api_url))
-    warned = [check for status, check, message in found
-              if status == "warning" and "the worker only reads" in message]  # fmt: skip
-    assert status == 0
-    assert [check.partition(" at ")[0] for check in warned] == [
+    found = examined(api_database={"connection": nova_cloud.api_url})
+    warned = [each for each in found if "the worker only reads" in each["message"]]
+    assert {each["status"] for each in warned} == {"warning"}
+    assert [each["check"].partition(" at ")[0] for each in warned] == [
         "Nova's API database",
         "the cell cell1",
     ]
+    assert messages(found) == []
 
 
 def test_the_latest_heartbeat_shows_a_conductors_clock(maria_cloud, examined, own_placement):
     with_providers(maria_cloud, own_placement, "a", "b")
     maria_cloud.change_service("b", last_seen_up=now_utc(-30))
-    status, found = examined(examined.written(read_only(maria_cloud)))
-    assert status == 1
-    assert any("more than [nova_feed] overlap" in message for _, _, message in found)
+    failed = messages(examined(api_database=read_only(maria_cloud)))
+    assert any("more than [nova_feed] overlap" in message for message in failed)
 
 
 def test_a_table_that_is_missing_ends_the_examination(maria_cloud, examined, own_placement):
     with_providers(maria_cloud, own_placement, "a")
     maria_cloud.drop("services")
-    status, found = examined(examined.written(read_only(maria_cloud)))
-    assert status == 1
-    assert any(status == "failed" and "services" in message for status, _, message in found)
-    assert found[-1][1] == "the rest"
+    found = examined(api_database=read_only(maria_cloud))
+    assert any("services" in message for message in messages(found))
+    assert found[-1]["check"] == "the rest"
 
 
 @pytest.mark.deep
@@ -127,62 +148,32 @@ def test_another_program_on_the_queue_is_found(
 ):
     monkeypatch.setattr(examination, "_BETWEEN_LOOKS_S", 0.1)
     with_providers(maria_cloud, own_placement, "a")
-    config = examined.written(read_only(maria_cloud))
+    examined.plain["api_database"] = read_only(maria_cloud)
     with Bus(conf.load(), url=rabbit_url) as bus:
-        other = ForeignServer(bus, examined.topic, "nova-scheduler", ())
+        other = ForeignServer(bus, examined.plain["rpc"]["topic"], "nova-scheduler", ())
         other.start()
         try:
-            status, found = examined(config)
-            assert status == 0
-            assert any(
-                status == "warning" and "the others are nova-schedulers" in message
-                for status, _, message in found
-            )
-            claims = {"nova_claims": {"enabled": False}}
-            unlike = examined.written(read_only(maria_cloud), "w1", **claims)
+            found = examined()
+            assert messages(found) == []
+            warned = messages(found, "warning")
+            assert any("the others are nova-schedulers" in message for message in warned)
+            unlike = examined.written("w1", nova_claims={"enabled": False})
             with WorkerProcess(unlike, name="w1").ready():
-                status, found = examined(config)
-                assert status == 1
-                assert any("another program gets a part" in message for _, _, message in found)
+                found = examined()
+                assert any("another program gets a part" in message for message in messages(found))
                 differs = "[nova_claims] enabled is on for this configuration, and off for w1"
-                assert ("failed", "the workers", differs) in found
+                assert differs in messages(found)
         finally:
             other.stop()
 
 
-def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, examined, capsys):
+def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, plain, capsys):
     path = write_config(tmp_path / "bad.conf", nova_feed={"enabled": True, "interval": 0.1})
-    status, found = examined(path)
-    assert status == 1
-    assert {check for _, check, _ in found} == {"the configuration"}
-    assert any("interval" in message for _, _, message in found)
+    found = plain.examine(path)
+    assert {each["check"] for each in found} == {"the configuration"}
+    assert any("interval" in message for message in messages(found))
     assert main(["doctor", "--config-file", str(tmp_path / "none.conf")]) == 2
     assert "none.conf" in capsys.readouterr().err
-
-
-@pytest.fixture
-def plain(tmp_path, capsys) -> Callable[..., list[Finding]]:
-    """The doctor on a configuration without Nova, and without a broker unless one is named."""
-
-    def examine(**groups) -> list[Finding]:
-        local = {"DEFAULT": {"transport_url": "local:/"}}
-        path = write_config(tmp_path / "plain.conf", **local | groups)
-        capsys.readouterr()
-        status = main(["doctor", "--json", "--config-file", str(path)])
-        findings: list[Finding] = json.loads(capsys.readouterr().out)["findings"]
-        assert status == any(finding["status"] == "failed" for finding in findings)
-        return findings
-
-    return examine
-
-
-def of(check: str, findings: list[Finding]) -> list[tuple[str, str]]:
-    """Status, message and fix of each finding of a check."""
-    return [
-        (finding["status"], f"{finding['message']} {finding['fix']}".strip())
-        for finding in findings
-        if finding["check"].startswith(check)
-    ]
 
 
 def test_a_broker_that_cannot_serve_is_found(plain, rabbit_vhost_url):

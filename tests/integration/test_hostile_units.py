@@ -116,15 +116,12 @@ FAILURES = [
     ("os.closerange(0, 100)", ".+"),
     ("raise KeyError(str('OS_SECRET' in os.environ))", "failed: KeyError: 'False'"),
     ("print(['unknown'])", ".*none of the hosts.*"),
-    ("print([float('nan')])", ".*cannot be read.*"),
     ("print('[' * 10000)", ".*cannot be read.*"),
     ("print('-' * 100000 + '1')", ".*"),
-    ("print('9' * 5000)", ".*cannot be read.*"),
     ("os.write(1, bytes(range(256)))", ".*cannot be read.*"),
     ("os._exit(3)", ".*failed.*"),
     ("sys.exit('no')", ".*failed.*"),
     ("os.kill(os.getpid(), 9)", ".*killed by signal 9.*"),
-    ("pass", ".*printed nothing.*"),
 ]  # fmt: skip
 """What hostile code does, and why it failed."""
 
@@ -210,7 +207,6 @@ def test_a_forged_declaration_makes_the_file_useless():
         ("def broken(:", "SyntaxError"),
         ("raise SystemExit(0)", "SystemExit"),
         ("import os; os._exit(0)", "ended"),
-        ("1/0", "ZeroDivisionError"),
     ],
 )
 def test_a_file_that_does_not_load_says_why(text, why):

@@ -115,7 +115,7 @@ def test_other_errors_leave_unknown_whether_it_will_be_done(target, nova, answer
 
 
 def test_a_nova_that_hangs_is_left_after_the_timeout(configured, nova):
-    nova.hung.set()
+    nova.answers.clear()
 
     def scene(timeout_s):
         target = NovaTarget(ComputeApi(configured(timeout=timeout_s, connect_retries=3)))

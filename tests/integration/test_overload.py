@@ -9,7 +9,7 @@ from scheduler_worker.errors import CallTimeout
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.services import host
 from tests.support.threads import Threads
-from tests.support.workers import WorkerProcess, connected, reserved
+from tests.support.workers import WorkerProcess, connected
 
 CALLERS, TIMEOUT_S, LASTS_S = 200, 3.0, 10.0
 """The workers decide 20 calls a second: they would need ten seconds for all."""
@@ -54,7 +54,8 @@ def test_decisions_are_answered_in_time(configure, tmp_path, rabbit_vhost_url, c
             for future in calls:
                 future.result()
         with connected(rabbit_vhost_url) as client:
-            held = set(reserved(client))
+            page = client.list_reservations(limit=1000)
+    held = {each["instance_uuid"] for each in page["reservations"]}
     placed = {instance for instance in outcomes if instance is not None}
     decided = count.stat().st_size
     with capsys.disabled():

@@ -16,6 +16,7 @@ from scheduler_worker.errors import ConfigError
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, Rest
 from tests.support.servers import LOOPBACK, free_port
+from tests.support.threads import in_thread
 from tests.support.web import PASSWORD, basic, listening
 
 
@@ -30,85 +31,29 @@ def server(rest):
         yield found
 
 
-@pytest.fixture(params=["password", "token"])
-def engine(request, server, rest):
-    """A connection by user and password, or by a token alone."""
+def test_the_sdk_reads_units_and_a_policy_with_its_members(server):
+    """What else it sends is recorded in ``tests/samples/ovirt_sdk``."""
     url = f"{server.url}{API}"
-    if request.param == "password":
-        connection = sdk.Connection(
-            url=url, username="admin@internal", password=PASSWORD, insecure=True
+    with sdk.Connection(
+        url=url, username="admin@internal", password=PASSWORD, insecure=True
+    ) as connection:
+        engine = connection.system_service()
+        kinds = {each.id: each.type for each in engine.scheduling_policy_units_service().list()}
+        assert (kinds[CPU], kinds[CPU_WEIGHT], kinds[BALANCE]) == (
+            types.PolicyUnitType.FILTER,
+            types.PolicyUnitType.WEIGHT,
+            types.PolicyUnitType.LOAD_BALANCING,
         )
-    else:
-        secret, _ = rest.sessions.token_for(rest.sessions.log_in("admin@internal", PASSWORD, ""))
-        connection = sdk.Connection(url=url, token=secret, insecure=True)
-    yield connection.system_service()
-    connection.close()
-
-
-def unit(unit_id):
-    return types.SchedulingPolicyUnit(id=unit_id)
-
-
-def test_the_whole_walk(engine, rest):
-    units = engine.scheduling_policy_units_service()
-    kinds = {each.id: each.type for each in units.list()}
-    assert kinds[CPU] == types.PolicyUnitType.FILTER
-    assert kinds[CPU_WEIGHT] == types.PolicyUnitType.WEIGHT
-    assert kinds[BALANCE] == types.PolicyUnitType.LOAD_BALANCING
-    assert len(units.list(max=1)) == 1
-    assert units.unit_service(CPU).get().internal
-
-    policies = engine.scheduling_policies_service()
-    assert [each.id for each in policies.list() if each.default_policy] == [NONE]
-    policy = policies.add(types.SchedulingPolicy(name="walk", description="d"))
-    one = policies.policy_service(policy.id)
-
-    filters, weights, balances = (
-        one.filters_service(),
-        one.weights_service(),
-        one.balances_service(),
-    )
-    assert filters.add(types.Filter(position=-1, scheduling_policy_unit=unit(CPU))).position == -1
-    assert weights.add(types.Weight(factor=3, scheduling_policy_unit=unit(CPU_WEIGHT))).factor == 3
-    assert balances.add(types.Balance(scheduling_policy_unit=unit(BALANCE))).id == BALANCE
-    assert [each.id for each in filters.list()] == [CPU]
-    assert filters.filter_service(CPU).get().scheduling_policy_unit.id == CPU
-    assert weights.weight_service(CPU_WEIGHT).get().factor == 3
-    assert balances.balance_service(BALANCE).get().id == BALANCE
-
-    changed = one.update(
-        types.SchedulingPolicy(properties=[types.Property(name="HighUtilization", value="80")])
-    )
-    assert (changed.description, changed.properties[0].value) == ("d", "80")
-    assert one.get(follow="weights").weight[0].factor == 3
-    assert [each.id for each in engine._connection.follow_link(one.get().weight)] == [CPU_WEIGHT]
-
-    clusters = engine.clusters_service()
-    [cluster] = clusters.list(search="name=Default")
-    attached = clusters.cluster_service(cluster.id).update(
-        types.Cluster(
-            scheduling_policy=types.SchedulingPolicy(id=policy.id),
-            custom_scheduling_policy_properties=[
-                types.Property(name="HighUtilization", value="70")
-            ],
-        )
-    )
-    assert attached.scheduling_policy.id == policy.id
-    assert rest.services.policies.in_force("Default").parameters["HighUtilization"] == "70"
-
-    with pytest.raises(sdk.Error, match="attached to cluster"):
-        one.remove()
-    clusters.cluster_service(cluster.id).update(
-        types.Cluster(scheduling_policy=types.SchedulingPolicy(id=NONE))
-    )
-    one.update(types.SchedulingPolicy(properties=[]))
-    balances.balance_service(BALANCE).remove()
-    weights.weight_service(CPU_WEIGHT).remove()
-    filters.filter_service(CPU).remove()
-    assert filters.list() == weights.list() == balances.list() == []
-    one.remove()
-    with pytest.raises(sdk.NotFoundError):
-        one.get()
+        policies = engine.scheduling_policies_service()
+        assert [each.id for each in policies.list() if each.default_policy] == [NONE]
+        none = policies.policy_service(NONE)
+        assert none.get(follow="weights").weight[0].factor == 2
+        assert [each.id for each in connection.follow_link(none.get().weight)] == [CPU_WEIGHT]
+        assert none.get().properties[0].name == "CpuOverCommitDurationMinutes"
+        with pytest.raises(sdk.Error, match="locked"):
+            none.remove()
+        with pytest.raises(sdk.NotFoundError):
+            policies.policy_service("unknown").get()
 
 
 def test_a_wrong_password_is_an_error_of_authentication(server):
@@ -168,19 +113,12 @@ def test_a_request_in_hand_is_finished_before_the_server_stops(rest):
 
     server = ApiServer(ApiSettings(port=0, threads=2), slow)
     server.start()
-    answers = []
-    client = threading.Thread(
-        target=lambda: answers.append(post(server.port, NAMED % b"last")), daemon=True
-    )
-    client.start()
+    asking = in_thread(post, server.port, NAMED % b"last")
     assert entered.wait(SOON_S)
-    stopping = threading.Thread(target=server.stop, args=[SOON_S], daemon=True)
-    stopping.start()
+    stopping = in_thread(server.stop, SOON_S)
     may_go_on.set()
-    for each in (client, stopping):
-        each.join(SOON_S)
-        assert not each.is_alive()
-    assert answers[0][0].status == 201
+    stopping.result(SOON_S)
+    assert asking.result(SOON_S)[0].status == 201
     with pytest.raises(ConnectionRefusedError), socket.create_connection((LOOPBACK, server.port)):
         pass
 

@@ -120,8 +120,6 @@ class Unit(Filter):
     [
         ("return host.free_ram_mb > 0", "free_ram_mb of a host is not among the declared"),
         ("return host.table.x", "table of a host is not among the declared host_facts"),
-        ("raise RuntimeError('no')", "RuntimeError: no"),
-        ("sys.exit(3)", "failed"),
     ],
 )
 def test_a_filter_that_fails_passes_all_and_says_why(place, body, why):
@@ -197,14 +195,3 @@ def test_both_forms_share_a_file(place):
     assert made(units["Ours"], sandboxes).passes(hosts, spec).tolist() == [True] * 3
     assert made(units["Theirs"], sandboxes).passes(hosts, spec).tolist() == [True, False, False]
     assert units["Ours"].plugin.kind is UnitKind.FILTER
-
-
-def test_a_filter_declares_what_its_failure_does(place):
-    body = """
-class Unit(Filter):
-    on_failure = "refuse"
-    def passes(self, hosts, spec): 1/0
-"""
-    answers, note = sandboxed(place, body)
-    assert answers == [False] * len(HOSTS)
-    assert "Unit failed, no host passes: failed: ZeroDivisionError" in (note or "")

@@ -6,8 +6,8 @@ from scheduler_worker.rpc.nova import baseapi
 from scheduler_worker.rpc.serving.queue_delay import QueueDelay, Throughput
 from tests.support.amqp import Stage
 from tests.support.foreign import ForeignServer
-from tests.support.handlers import in_thread
 from tests.support.patience import SOON_S, eventually
+from tests.support.threads import in_thread
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def serve(stage: Stage, methods, **options):
 def waiting(stage: Stage, gate) -> None:
     """Occupy a slot with a call."""
     client = stage.client()
-    in_thread(lambda: client.call("wait", {}))
+    in_thread(client.call, "wait", {})
     gate.wait_for(1)
 
 
@@ -61,8 +61,8 @@ def test_a_busy_server_measures_the_delay_of_its_queue(stage, gate, delays):
     eventually(lambda: len(pings) >= 3)
     eventually(lambda: stage.operator.depth(stage.topic) >= 3)  # its pings wait like other messages
     serve(stage, {"wait": gate}, name="two", slots=1)
-    answer = in_thread(lambda: ping(stage))
-    assert answer.get(timeout=SOON_S)["service"] == "scheduler"
+    answer = in_thread(ping, stage)
+    assert answer.result(SOON_S)["service"] == "scheduler"
     eventually(lambda: len(pings) <= 1)
     gate.opened.set()
     eventually(lambda: len(pings) == 0 and stage.operator.depth(stage.topic) == 0)

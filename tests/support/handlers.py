@@ -1,6 +1,5 @@
 """Handlers and observers that signal a test what happens."""
 
-import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -82,17 +81,3 @@ class Witness(Observer):
 
     def bus_lost(self) -> None:
         self._see("lost")
-
-
-def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:
-    """Run the work in a thread; its result or its error comes out of the queue."""
-    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put(work())
-        except Exception as error:
-            results.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return results

@@ -44,11 +44,11 @@ class FakeNova:
         """Method -> what is answered instead; None: the connection is closed."""
         self.on_migrate: Callable[[str], None] = lambda _: None
         """Called with the server when a live migration was asked for, before that is answered."""
-        self.hung = threading.Event()
-        """While it is set nothing is answered, until the end of the test."""
-        self.changed = threading.Condition()
+        self.answers = threading.Event()
+        """While it is not set nothing is answered, until the end of the test."""
+        self.answers.set()
+        self._guard = threading.Lock()
         self._ids = itertools.count(1)
-        self._release = threading.Event()
 
     # What Nova does
 
@@ -72,7 +72,7 @@ class FakeNova:
             "updated_at": None,
             **others,
         }
-        with self.changed:
+        with self._guard:
             self.migrations.append(row)
         return row
 
@@ -84,20 +84,14 @@ class FakeNova:
             if (each.method, each.path.endswith(ending)) == (method, True)
         ]
 
-    def release(self) -> None:
-        """Let requests go on that were not answered."""
-        self._release.set()
-
     # What it answers
 
     def answer(self, asked: Asked) -> Answer | None:
         if asked.headers.get("X-Auth-Token") not in self.keystone.tokens:
             return Answer(401, {"error": {"code": 401, "title": "Unauthorized"}})
-        with self.changed:
-            self.asked.append(asked)
-            self.changed.notify_all()
-        if self.hung.is_set():
-            self._release.wait()
+        self.asked.append(asked)
+        if not self.answers.is_set():
+            self.answers.wait()
             return None
         version = asked.headers.get("OpenStack-API-Version", "compute 2.1").removeprefix("compute ")
         wanted = tuple(int(each) for each in version.split("."))
@@ -107,7 +101,7 @@ class FakeNova:
         assert wanted >= _LEAST, "older microversions are not imitated"
         if asked.method in self.broken:
             return self.broken[asked.method]
-        with self.changed:
+        with self._guard:
             answer = self._answer(asked)
         if asked.method == "POST" and answer.status == 202:
             self.on_migrate(asked.path.split("/")[3])
@@ -191,7 +185,7 @@ def running_nova() -> Iterator[FakeNova]:
         try:
             yield nova
         finally:
-            nova.release()
+            nova.answers.set()
 
 
 def ago(seconds: float) -> str:

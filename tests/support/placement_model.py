@@ -11,6 +11,7 @@ import msgspec
 
 from scheduler_worker.model.providers import Amounts, Consumer
 from scheduler_worker.placement import ClaimRefusal, Why
+from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.claims import PlacementPorts
 from tests.support.services import World, host
 
@@ -114,10 +115,13 @@ PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
 """What an instance takes unless a test says otherwise."""
 
 
-def scene(*names: str, **limits: Any) -> tuple[World, PlacementModel]:
+def scene(
+    *names: str, settings: ClaimSettings | None = None, **limits: Any
+) -> tuple[World, PlacementModel]:
     """Hosts of these names, which Placement knows too; ``a`` weighs most, and so on."""
     placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
-    world = World(placement=PlacementPorts(placement, placement.read_again), **limits)
+    ports = PlacementPorts(placement, placement.read_again, settings or ClaimSettings())
+    world = World(placement=ports, **limits)
     sizes = range(8192, 0, -512)
     hosts = [
         host(name, memory_mb=size, cell_uuid="cell")

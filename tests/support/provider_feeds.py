@@ -76,8 +76,7 @@ class FakePlacement:
         return self._list()
 
     def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
-        for uuid in uuids:
-            self._count("list", uuid)
+        self._count("list", *uuids)
         roots = {uuid: self.parents.get(uuid, uuid) for uuid in uuids}
         found = self._list()
         return {
@@ -142,8 +141,7 @@ class FakePlacement:
         return sum(each.capacity - self._used(uuid, name) for uuid, each in found)
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
-        for uuid in uuids:
-            self._count("facts", uuid)
+        self._count("facts", *uuids)
         return {
             uuid: ProviderFacts(
                 generation=self.generations[uuid],
@@ -158,16 +156,14 @@ class FakePlacement:
     def traits(
         self, uuids: Sequence[str], *, aggregates: bool = True
     ) -> Mapping[str, ProviderTraits]:
-        for uuid in uuids:
-            self._count("traits", uuid)
+        self._count("traits", *uuids)
         return {uuid: self._labels(uuid) for uuid in uuids if uuid in self.generations}
 
     def _labels(self, uuid: str) -> ProviderTraits:
         return self.labels.get(uuid, ProviderTraits())
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
-        for uuid in uuids:
-            self._count("use", uuid)
+        self._count("use", *uuids)
         return {
             uuid: Use(
                 generation=self.generations[uuid],
@@ -186,10 +182,10 @@ class FakePlacement:
             found[uuid] = dict(used)
         return found
 
-    def _count(self, what: str, of: str) -> None:
-        if self.is_away:
+    def _count(self, what: str, *of: str) -> None:
+        if self.is_away and of:
             raise PlacementUnavailable("it does not answer")
-        self.read[what, of] += 1
+        self.read.update((what, each) for each in of)
 
 
 class Reading:

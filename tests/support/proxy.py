@@ -85,12 +85,9 @@ class Proxy:
                 client.close()
                 continue
             with self._guard:
-                refused = self._refuses.is_set()
-                if not refused:
-                    self._open |= {client, server}
-            if refused:
-                client.close()
-                server.close()
+                self._open |= {client, server}
+            if self._refuses.is_set():
+                self.cut()
                 continue
             for source, sink, way in ((client, server, "to_server"), (server, client, "to_client")):
                 threading.Thread(

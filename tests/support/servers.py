@@ -93,8 +93,9 @@ class Server:
     def take_ports(self) -> None:
         """Choose the ports, if that is yet to be done: others may need them before the start."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for port in self.ports:
-            self._take_port(port)
+        for each in self.ports:
+            if not (self.directory / each).exists():
+                (self.directory / each).write_text(str(free_port()))
 
     def stop(self) -> None:
         """Let it finish properly."""
@@ -179,10 +180,6 @@ class Server:
             return Path(f"/proc/{pid}/cwd").readlink() == self.directory.resolve()
         except OSError:
             return False
-
-    def _take_port(self, name: str) -> None:
-        if not (self.directory / name).exists():
-            (self.directory / name).write_text(str(free_port()))
 
     def _number(self, name: str) -> int:
         return int((self.directory / name).read_text())

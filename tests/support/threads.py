@@ -45,6 +45,14 @@ class Threads(Executor):
             work()
 
 
+def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Run the work in a thread of its own."""
+    threads = Threads(1)
+    future = threads.submit(work, *args, **kwargs)
+    threads.shutdown(wait=False)
+    return future
+
+
 def _call(future: Future[T], call: Callable[[], T]) -> None:
     try:
         future.set_result(call())

@@ -67,12 +67,6 @@ def _run(command: list[str], *outputs: Any) -> None:
     sys.exit(main(command))
 
 
-def reserved(client: SchedulerClient) -> list[str]:
-    """The instances with a reservation, by it."""
-    page = client.list_reservations(limit=1000)
-    return [each["instance_uuid"] for each in page["reservations"]]
-
-
 class WorkerProcess:
     """``scheduler-worker`` as a process; always ended when the block is left.
 

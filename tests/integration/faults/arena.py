@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
-
-import msgspec
+from typing import Any, NamedTuple, Self
 
 from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
@@ -43,27 +41,20 @@ RABBIT: dict[str, object] = {
 }
 
 
-class Figures(msgspec.Struct):
+class Figures(NamedTuple):
     """The cost of a fault; times in seconds."""
 
     fault: str
-    lasted_s: float
-    recovery_s: float
+    first_s: float
     """From its end until a request that was made after it was served."""
-    all_back_s: float
+    all_s: float
     """From its end until each tenant had such a request served."""
-    workers_back_s: float
-    """From its end until every worker answered that was asked by its name."""
-    longest_outage_s: float
+    outage_s: float
     """The longest time, from its beginning on, without any request served."""
-    longest_wait_s: float
-    """How long a tenant waited at most, its own repetitions included."""
-    served: int
-    placed: int
-    errors: dict[str, int]
-    """The errors after which tenants repeated their requests."""
     largest_mb: float
     """The resident set of the largest worker, at its peak since it was started."""
+    errors: dict[str, int]
+    """The errors after which tenants repeated their requests."""
 
 
 class Arena:
@@ -160,29 +151,22 @@ class Arena:
         """A fault inside; afterwards all tenants are served again, and the invariants hold."""
         self.serve_some()
         begun_s, served = time.monotonic(), self.served
-        served.longest_s, served.placed = 0.0, 0
         served.errors.clear()
         before = len(served.ends_s)
         yield
         ended_s = time.monotonic()
-        all_back_s = self.until_all_are_served(ended_s)
-        workers_back_s = self.until_all_workers_answer(ended_s)
+        all_s = self.until_all_are_served(ended_s)
+        self.until_all_workers_answer()
         self.serve_some()
         ends_s = [begun_s, *served.ends_s[before:]]
-        first_s = min(each for each in served.begun_after(ended_s))
         self.figures.append(
             Figures(
-                fault=name,
-                lasted_s=round(ended_s - begun_s, 2),
-                recovery_s=round(first_s - ended_s, 2),
-                all_back_s=round(all_back_s, 2),
-                workers_back_s=round(workers_back_s, 2),
-                longest_outage_s=round(max(b - a for a, b in itertools.pairwise(ends_s)), 2),
-                longest_wait_s=round(served.longest_s, 2),
-                served=len(ends_s) - 1,
-                placed=served.placed,
-                errors=dict(served.errors),
+                name,
+                first_s=min(served.begun_after(ended_s)) - ended_s,
+                all_s=all_s,
+                outage_s=max(after - end for end, after in itertools.pairwise(ends_s)),
                 largest_mb=max(each.peak_mb() for each in self.workers.values()),
+                errors=dict(served.errors),
             )
         )
         self.check()
@@ -203,12 +187,11 @@ class Arena:
         assert self.served.wait_for(is_so, SOON_S), f"{late}: {self.served.errors}"
         return time.monotonic() - since_s
 
-    def until_all_workers_answer(self, since_s: float) -> float:
-        """Seconds until each worker answered that was asked by its name."""
+    def until_all_workers_answer(self) -> None:
+        """Until each worker answered that was asked by its name."""
         for name in self.workers:
             asked = self._bus.client("scheduler", server=name, namespace="baseapi", timeout_s=1.0)
             eventually(lambda asked=asked: _answers(asked), SOON_S)
-        return time.monotonic() - since_s
 
     def is_in(self, name: str, cluster: str) -> bool:
         """Whether the store has a host in this cluster, and in no other."""

@@ -108,19 +108,13 @@ class Served:
         self._begun: list[tuple[float, float]] = []
         self.last_begun_s: dict[str, float] = {}
         """Tenant -> when it made the request that was served last."""
-        self.longest_s = 0.0
-        """How long a tenant waited at most for an answer."""
-        self.placed = 0
-        """How many instances got a host; the others were refused for lack of capacity."""
         self.errors: Counter[str] = Counter()
         self.broken: list[str] = []
         """Broken guarantees: lost casts, contradictory answers."""
 
-    def note(self, who: str, begun_s: float, *, is_placed: bool) -> None:
+    def note(self, who: str, begun_s: float) -> None:
         with self._changed:
-            self.placed += is_placed
             self.ends_s.append(time.monotonic())
-            self.longest_s = max(self.longest_s, self.ends_s[-1] - begun_s)
             self.last_begun_s[who] = begun_s
             self._begun.append((begun_s, self.ends_s[-1]))
             self._changed.notify_all()
@@ -164,7 +158,7 @@ class Tenant(threading.Thread):
         instance, begun_s = str(uuid.uuid4()), time.monotonic()
         ask = self._by_cast if self._rng.random() < 0.3 else self._by_call
         where = self._persist(lambda: ask(instance))
-        self._served.note(self.name, begun_s, is_placed=where is not None)
+        self._served.note(self.name, begun_s)
         self._delete_old()
         if where is None:
             return

@@ -5,11 +5,7 @@ every tenant is served again, and no reservation outlived its time.
 """
 
 import contextlib
-import json
-import os
-from pathlib import Path
 
-import msgspec
 import pytest
 import redis
 
@@ -58,23 +54,11 @@ UNREADABLE = [
 def arena(tmp_path_factory, rabbit_server, request):
     with Arena(tmp_path_factory.mktemp("faults")) as arena:
         yield arena
-    figures = msgspec.to_builtins(arena.figures)
-    path = Path(os.environ.get("FAULTS_JSON", arena.directory / "faults.json"))
-    path.write_text(json.dumps(figures, indent=1) + "\n")
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\n{table(figures)}\n  {path}")
-
-
-def table(figures) -> str:
-    lines = [f"  {'fault':34} lasted first  all workers outage  wait served placed    MB errors"]
-    lines += [
-        f"  {each['fault']:34} {each['lasted_s']:6.1f} {each['recovery_s']:5.2f} "
-        f"{each['all_back_s']:4.1f} {each['workers_back_s']:7.1f} "
-        f"{each['longest_outage_s']:6.2f} {each['longest_wait_s']:5.1f} "
-        f"{each['served']:6} {each['placed']:6} {each['largest_mb']:5.0f} {each['errors'] or ''}"
-        for each in figures
-    ]
-    return "\n".join(lines)
+        print(f"\n  {'fault':34}  first    all outage    MB errors")
+        for each in arena.figures:
+            times = f"{each.first_s:6.2f} {each.all_s:6.2f} {each.outage_s:6.2f}"
+            print(f"  {each.fault:34} {times} {each.largest_mb:5.0f} {each.errors or ''}")
 
 
 def test_a_worker_is_killed(arena):

@@ -23,8 +23,8 @@ from scheduler_worker.rpc.serving.settings import QueueNames
 # isort: split
 import oslo_messaging
 
-from tests.support.handlers import in_thread
 from tests.support.patience import NEVER_S, SOON_S, TooSoon, eventually, growing
+from tests.support.threads import in_thread
 
 
 @pytest.fixture
@@ -167,13 +167,13 @@ def test_a_heartbeat_does_not_extend_the_total_timeout(name, collector):
 
     def attempt(timeout_s: float) -> None:
         sender = client(name, timeout=timeout_s, call_monitor_timeout=NEVER_S)
-        answers = in_thread(lambda: sender.call({}, "m"))
-        eventually(lambda: collector.has_taken() or not answers.empty())
+        answers = in_thread(sender.call, {}, "m")
+        eventually(lambda: collector.has_taken() or answers.done())
         if not collector.taken:
             raise TooSoon
         call = collector.next()
         collector.answer(call, encode_heartbeat(call.call_id or ""))
-        assert isinstance(answers.get(timeout=SOON_S), oslo_messaging.MessagingTimeout)
+        assert isinstance(answers.exception(SOON_S), oslo_messaging.MessagingTimeout)
 
     growing(attempt, TooSoon)
 

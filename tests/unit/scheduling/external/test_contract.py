@@ -39,6 +39,7 @@ def test_a_description_is_one_line():
         ({"name": "a b"}, "matching regex"),
         ({"kinds": {"selector": ""}}, "Invalid enum value"),
         ({"kinds": ["filter"]}, "Expected"),
+        ({"on_failure": "fail"}, "on_failure is 'fail', not pass or refuse"),
     ],
 )
 def test_an_invalid_declaration_is_refused(fields, problem):

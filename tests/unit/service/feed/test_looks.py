@@ -1,7 +1,7 @@
 """Requests that no host passes: they wait for a look that began after them, and share it."""
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,11 +12,11 @@ from scheduler_worker.errors import NoValidHost, PlacementUnavailable, WorkerSto
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
-from scheduler_worker.observer import Observer
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
 from tests.support.feeds import MemorySource, barrier, feeder
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, request
+from tests.support.threads import in_thread
 
 PATIENCE_S = 60.0
 
@@ -34,15 +34,6 @@ class Placement:
             raise self.error
 
 
-class Results(Observer):
-    def __init__(self) -> None:
-        self.results: list[str] = []
-
-    def count(self, event, *labels, by=1):
-        if event is events.SECOND_LOOKS:
-            self.results += labels
-
-
 class Cloud:
     """Two hosts of a source that are fed, and a worker that looks when the test says so."""
 
@@ -55,10 +46,13 @@ class Cloud:
         self.feeder.run_due()
         self.placement = Placement()
         self.refresher = self.looker_of(self.feeder)
-        self.results = Results()
         self.last: Any = None
         """The last decision."""
         self.let_wait(self.world)
+
+    @property
+    def results(self) -> dict[str, int]:
+        return self.world.observed.of(events.SECOND_LOOKS)
 
     def looker_of(self, fed: Any) -> Looker:
         world = self.world
@@ -66,33 +60,18 @@ class Cloud:
         return Looker(fed, look, world.state, world.clock)
 
     def let_wait(self, world: World, look_timeout_s: float = 10.0) -> None:
-        world.feed(barrier(world, self.feeder, look_timeout_s=look_timeout_s), self.results)
+        world.feed(barrier(world, self.feeder, look_timeout_s=look_timeout_s))
 
     def ask(self, uuid: str, world: World | None = None, **spec: Any) -> Callable[[], str]:
         """Ask for a host in a thread; what is returned waits for it."""
-        answer: list[Any] = []
 
-        def select() -> None:
-            try:
-                scheduler = (world or self.world).scheduler
-                decision = scheduler.select(request(uuid, **spec), remaining_s=PATIENCE_S)
-                self.last = decision
-                answer.append(decision.selections[0][0].service_host)
-            except Exception as error:
-                answer.append(error)
-
-        thread = threading.Thread(target=select, daemon=True)
-        thread.start()
-
-        def result() -> str:
-            thread.join(SOON_S)
-            [found] = answer
-            if isinstance(found, Exception):
-                raise found
-            host: str = found
+        def select() -> str:
+            scheduler = (world or self.world).scheduler
+            self.last = scheduler.select(request(uuid, **spec), remaining_s=PATIENCE_S)
+            host: str = self.last.selections[0][0].service_host
             return host
 
-        return result
+        return partial(in_thread(select).result, SOON_S)
 
     def await_look(self) -> Callable[[], str]:
         """Ask for a host while all are full, until the request waits for a look."""
@@ -132,7 +111,7 @@ def test_what_changed_since_the_last_look_is_found_before_a_refusal(cloud):
     cloud.source.put("b", memory_mb_used=0)
     assert cloud.refresher.look_if_asked()
     assert answer() == "b"
-    assert cloud.results.results == ["placed"]
+    assert cloud.results == {"placed": 1}
 
 
 def test_services_and_aggregates_are_looked_at_too(cloud):
@@ -156,7 +135,7 @@ def test_a_request_is_decided_again_only_once(cloud):
     with pytest.raises(NoValidHost):
         answer()
     assert not cloud.refresher.look_if_asked()
-    assert cloud.results.results == ["refused"]
+    assert cloud.results == {"refused": 1}
 
 
 def test_all_that_wait_share_one_look_also_of_other_workers(cloud):
@@ -232,7 +211,7 @@ def test_hosts_are_looked_at_again_for_alternates_that_were_down(cloud):
     assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
-    assert cloud.results.results == ["alternates"]
+    assert cloud.results == {"alternates": 1}
 
 
 def test_alternates_that_there_are_not_are_not_waited_for(cloud):
@@ -257,7 +236,7 @@ def test_nobody_waits_for_a_look_longer_than_the_setting(cloud):
     cloud.let_time_pass(cloud.world, 10)
     with pytest.raises(NoValidHost):
         answer()
-    assert cloud.results.results == ["late"]
+    assert cloud.results == {"late": 1}
 
 
 def test_without_the_setting_requests_are_refused_at_once(cloud):

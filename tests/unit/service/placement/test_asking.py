@@ -24,7 +24,7 @@ from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 ROOM = {"VCPU": 64, "MEMORY_MB": 65536}
 FLAVOR = {"vcpus": 1, "memory_mb": 512, "root_gb": 20}
@@ -173,15 +173,14 @@ def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again(
             assert goes_on.wait(SOON_S)
 
     placement.before = stall
-    with Threads(1) as threads:
-        first = threads.submit(world.place, "i1", flavor=FLAVOR)
-        assert begun.wait(SOON_S)
-        with pytest.raises(NoValidHost):
-            other.place("i2", flavor=FLAVOR)
-        assert placement.writes == []  # it was not tried at Placement's expense
-        assert len(placement.queries) == 1 + 3  # the other was asked anew while it was in doubt
-        goes_on.set()
-        assert first.result(SOON_S)
+    first = in_thread(world.place, "i1", flavor=FLAVOR)
+    assert begun.wait(SOON_S)
+    with pytest.raises(NoValidHost):
+        other.place("i2", flavor=FLAVOR)
+    assert placement.writes == []  # it was not tried at Placement's expense
+    assert len(placement.queries) == 1 + 3  # the other was asked anew while it was in doubt
+    goes_on.set()
+    assert first.result(SOON_S)
     assert placement.used("pool") == 20
 
 

@@ -22,13 +22,12 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.service.placement.claim_batcher import ClaimSettings
-from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.waiters import complete
 from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
-from tests.support.placement_model import PLAIN, ROOM, PlacementModel, held_on, scene
+from tests.support.placement_model import PLAIN, PlacementModel, held_on, scene
 from tests.support.services import World, host, request
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 
 def test_what_was_chosen_is_claimed_when_the_answer_is_there():
@@ -143,19 +142,14 @@ def test_a_claim_that_always_meets_faster_writers_is_a_conflict_when_its_time_is
 
 def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypatch):
     monkeypatch.setattr(random, "uniform", lambda least, most: math.inf)
-    placement = PlacementModel(**{"uuid-a": ROOM})
-    world = World(
-        placement=PlacementPorts(placement, placement.read_again, ClaimSettings(workers=1))
-    )
-    world.report(host("a"))
+    world, placement = scene("a", settings=ClaimSettings(workers=1))
     placement.before = lambda consumers: BUSY if consumers[0].uuid == "i1" else None
-    with Threads(1) as threads:
-        pausing = threads.submit(world.place, "i1")
-        eventually(lambda: placement.writes == [["i1"]])
-        assert world.place("i2") == ["a"]
-        world.scheduler.stop_waiting()
-        with pytest.raises(WorkerStops, match="always faster"):
-            pausing.result(SOON_S)
+    pausing = in_thread(world.place, "i1")
+    eventually(lambda: placement.writes == [["i1"]])
+    assert world.place("i2") == ["a"]
+    world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops, match="always faster"):
+        pausing.result(SOON_S)
     assert placement.writes == [["i1"], ["i2"], ["i1"]]
 
 
@@ -306,11 +300,8 @@ def all_at_once(
     meanwhile: Callable[[PlacementModel], object] = lambda placement: None,
 ) -> tuple[dict[str, Any], PlacementModel]:
     """So many requests wait behind another one's claim: what each was answered, and the model."""
-    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
+    world, placement = scene(*names, settings=ClaimSettings(workers=workers, batch=batch))
     placement.capacities |= capacities or {}
-    settings = ClaimSettings(workers=workers, batch=batch)
-    world = World(placement=PlacementPorts(placement, placement.read_again, settings))
-    world.report(*[host(name) for name in names])
     gate = Gate(placement)
     answers: dict[str, Any] = {}
 
@@ -347,11 +338,7 @@ def test_claims_of_one_provider_are_not_written_beside_each_other():
 
 
 def test_claims_of_different_providers_are_written_beside_each_other():
-    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in "ab"})
-    world = World(
-        placement=PlacementPorts(placement, placement.read_again, ClaimSettings(workers=2))
-    )
-    world.report(host("a"), host("b"))
+    world, placement = scene("a", "b")
     gate = Gate(placement)
     with Threads(1) as threads:
         threads.submit(world.place, "i1")
@@ -467,10 +454,7 @@ def test_a_request_waits_for_placement_without_its_slot():
 
 
 def test_so_many_wait_without_slots_as_may_be_written_soon():
-    placement = PlacementModel(**{"uuid-a": ROOM})
-    ports = PlacementPorts(placement, placement.read_again, ClaimSettings(batch=1, workers=1))
-    world = World(placement=ports)
-    world.report(host("a"))
+    world, placement = scene("a", settings=ClaimSettings(batch=1, workers=1))
     gate, yielded = Gate(placement), []
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.state import intents
 from tests.support.patience import SOON_S
 from tests.support.services import FILTERS, World, host
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 
 class Slow(Filter):
@@ -189,11 +189,10 @@ def test_a_request_refused_only_for_a_late_one_is_decided_again(world):
 def test_a_cluster_that_comes_while_a_request_is_queued_makes_it_declare_where_it_is_decided(world):
     """Or a copy of it, at a worker that knew the cluster earlier, gets a host there."""
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
-    with Threads(1) as pool:
-        asked = pool.submit(world.ask, "i1")
-        world.await_queued()
-        world.report(host("c", cluster="other"))
-        world.state.release(held)
-        assert asked.result(SOON_S).claims
+    asked = in_thread(world.ask, "i1")
+    world.await_queued()
+    world.report(host("c", cluster="other"))
+    world.state.release(held)
+    assert asked.result(SOON_S).claims
     declared = world.state.changes(intents.SCOPE, Seen()).entries
     assert [(each.key, each.value) for each in declared] == [("w:i1", b"default")]

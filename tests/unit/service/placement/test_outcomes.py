@@ -11,7 +11,7 @@ from scheduler_worker.service.state.writing import WritePlan, Writer
 from tests.support.interrupted import before_next, overtake, raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
-from tests.support.threads import Threads
+from tests.support.threads import in_thread
 
 
 def test_a_placed_request_is_reported_once_in_full(world, monkeypatch):
@@ -73,12 +73,11 @@ def test_a_request_that_timed_out_in_the_queue_is_reported(remaining_s, result, 
     world = World(acquire_timeout_s=5.0)
     world.report(host("a"))
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
-    with Threads(1) as pool:
-        asking = pool.submit(world.ask, "i1", remaining_s=remaining_s)
-        world.await_queued()
-        world.clock.advance(6)
-        with pytest.raises(Conflict):
-            asking.result(SOON_S)
+    asking = in_thread(world.ask, "i1", remaining_s=remaining_s)
+    world.await_queued()
+    world.clock.advance(6)
+    with pytest.raises(Conflict):
+        asking.result(SOON_S)
     world.state.release(blocking)
     [outcome] = world.observed.outcomes
     assert (outcome.result, outcome.waits.lock_s, outcome.attempts) == (result, 6, 0)

@@ -52,6 +52,14 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
+def full(world) -> World:
+    """Its only host has one vCPU, which is reserved for i1."""
+    world.report(host("a", vcpus=1))
+    world.place("i1")
+    return world
+
+
+@pytest.fixture
 def asking(world) -> Iterator[Asking]:
     pool = Threads(40)
     yield Asking(world, pool)
@@ -79,26 +87,22 @@ def checks(monkeypatch) -> "queue.Queue[bool]":
 
 
 @pytest.mark.parametrize("releasing", [World.beside, lambda world: world])
-def test_a_released_reservation_lets_a_waiting_request_in(world, asking, releasing):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_a_released_reservation_lets_a_waiting_request_in(full, asking, releasing):
     waiting = asking.waits("i2")
-    assert world.scheduler.waiting == 1
-    assert world.scheduler.describe("default")["waiting_for_pending"] == 1
-    releasing(world).inventory.release(["i1"])
+    assert full.scheduler.waiting == 1
+    assert full.scheduler.describe("default")["waiting_for_pending"] == 1
+    releasing(full).inventory.release(["i1"])
     assert chosen(waiting) == ["a"]
-    assert world.scheduler.waiting == 0
-    assert world.scheduler.describe("default")["waiting_for_pending"] == 0
+    assert full.scheduler.waiting == 0
+    assert full.scheduler.describe("default")["waiting_for_pending"] == 0
     assert asking.back.acquire(blocking=False), "it has its slot again"
 
 
-def test_an_expired_reservation_lets_a_waiting_request_in(asking, world):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
-    world.clock.advance(world.limits.reservation_ttl_s - 5)
-    world.report({"host": "a"})
+def test_an_expired_reservation_lets_a_waiting_request_in(asking, full):
+    full.clock.advance(full.limits.reservation_ttl_s - 5)
+    full.report({"host": "a"})
     waiting = asking.waits("i2")
-    world.clock.advance(6)
+    full.clock.advance(6)
     assert chosen(waiting) == ["a"]
 
 
@@ -129,30 +133,26 @@ def test_resources_of_an_existing_instance_are_not_waited_for(world, asking):
         waiting.result(SOON_S)
 
 
-def test_waiting_ends_with_the_last_refusal(world, asking):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_waiting_ends_with_the_last_refusal(full, asking):
     waiting = asking.waits("i2")
-    world.clock.advance(21)
+    full.clock.advance(21)
     with pytest.raises(NoValidHost, match="not enough hosts") as refused:
         waiting.result(SOON_S)
     steps = [(each.name, each.hosts_out) for each in refused.value.diagnosis.filters]
     assert steps == [("ComputeFilter", 1), ("CoreFilter", 0)]
-    assert world.observed.outcomes[-1].waits.pending_s == 21
+    assert full.observed.outcomes[-1].waits.pending_s == 21
 
 
-def test_a_failed_attempt_does_not_renew_the_timeout(world, asking, monkeypatch):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_a_failed_attempt_does_not_renew_the_timeout(full, asking, monkeypatch):
     waiting = asking.waits("i2")
-    world.clock.advance(15)
+    full.clock.advance(15)
     monkeypatch.setattr(CapacityWaits, "_fits", lambda *_: monkeypatch.undo() or True)
-    world.report(host("b", memory_mb=1))  # a change of capacity, so that it checks
+    full.report(host("b", memory_mb=1))  # a change of capacity, so that it checks
     assert asking.yielding.acquire(timeout=SOON_S), "it waits once more"
-    world.clock.advance(6)
+    full.clock.advance(6)
     with pytest.raises(NoValidHost):
         waiting.result(SOON_S)
-    assert world.observed.outcomes[-1].waits.pending_s == 21
+    assert full.observed.outcomes[-1].waits.pending_s == 21
 
 
 def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, checks):
@@ -167,7 +167,7 @@ def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, ch
     assert world.observed.events.count(("granted", "default")) == before + 1
 
 
-def test_too_many_waiting_fail_at_once(asking, world):
+def test_too_many_waiting_fail_at_once(asking):
     crowded = World(wait_timeout_s=20.0, max_waiting=1)
     crowded.report(host("a", vcpus=1))
     crowded.place("i1")
@@ -181,35 +181,27 @@ def test_too_many_waiting_fail_at_once(asking, world):
 
 
 @pytest.mark.parametrize("present", [["i2"], []])
-def test_a_stop_ends_present_and_future_waits(world, asking, present):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_a_stop_ends_present_and_future_waits(full, asking, present):
     waiting = [asking.waits(each) for each in present]
-    world.scheduler.stop_waiting()
+    full.scheduler.stop_waiting()
     for each in (*waiting, asking.ask("i3")):
         with pytest.raises(Conflict, match="The worker stops"):
             each.result(SOON_S)
-    assert world.scheduler.waiting == 0
+    assert full.scheduler.waiting == 0
 
 
-def test_a_request_waits_for_half_of_its_callers_time_even_behind_one_that_waits_longer(
-    asking, world
-):
+def test_a_request_waits_for_half_of_its_callers_time_even_behind_a_patient_one(asking, full):
     """The other half is for the next attempt and for the answer."""
-    world.report(host("a", vcpus=1))
-    world.place("i1")
     first, second = asking.waits("i2"), asking.waits("i3", remaining_s=4)
-    world.clock.advance(2)
+    full.clock.advance(2)
     with pytest.raises(NoValidHost):
         second.result(SOON_S)
     assert not first.done()
 
 
-def test_a_lost_store_ends_the_wait(world, asking):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_a_lost_store_ends_the_wait(full, asking):
     waiting = asking.waits("i2")
-    world.state.close()
+    full.state.close()
     with pytest.raises(StateUnavailable):
         waiting.result(SOON_S)
 
@@ -249,23 +241,21 @@ def test_instances_wait_for_capacity_in_several_clusters(world, asking):
     assert sorted(chosen(waiting)) == ["a", "b"]
 
 
-def test_one_of_many_waiting_requests_gets_the_capacity(world, asking):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_one_of_many_waiting_requests_gets_the_capacity(full, asking):
     waiting = [asking.waits(f"j{number}") for number in range(30)]
-    world.inventory.release(["i1"])
+    full.inventory.release(["i1"])
     done = queue.Queue()
     for each in waiting:
         each.add_done_callback(done.put)
     assert chosen(done.get(timeout=SOON_S)) == ["a"]
-    world.scheduler.stop_waiting()
+    full.scheduler.stop_waiting()
     for _ in waiting[1:]:
         with pytest.raises(Conflict):
             done.get(timeout=SOON_S).result()
-    assert sum(map(len, world.reserved().values())) == 1
+    assert sum(map(len, full.reserved().values())) == 1
 
 
-def test_a_check_leaves_the_table_unchanged(world):
+def test_a_check_leaves_the_table_unchanged():
     impatient = World()
     impatient.report(host("a", vcpus=2))
     impatient.place("i1", vcpus=2)
@@ -293,20 +283,18 @@ def test_a_check_restores_the_reservation_that_it_replaced(is_pending):
         assert replica.table.without_pending().state(0).vcpus_used == (0 if is_pending else 2)
 
 
-def test_a_release_between_the_two_checks_is_noticed(world, asking, monkeypatch):
-    world.report(host("a", vcpus=1))
-    world.place("i1")
+def test_a_release_between_the_two_checks_is_noticed(full, asking, monkeypatch):
     checks = []
     fits = CapacityWaits._fits
 
     def check_before_release(waiters, clusters, asked):
         checks.append(fits(waiters, clusters, asked))
         if len(checks) == 1:
-            world.inventory.release(["i1"])
+            full.inventory.release(["i1"])
         return checks[-1]
 
     monkeypatch.setattr(CapacityWaits, "_fits", check_before_release)
     waiting = asking.waits("i2")
-    world.report(host("b", memory_mb=1))
+    full.report(host("b", memory_mb=1))
     assert chosen(waiting) == ["a"]
     assert checks[0] is False
