@@ -46,13 +46,6 @@ def fed(name: str = "h", **fields: Any) -> HostRecord:
     return host_record(host=name, resource_providers=providers, **figures, **about)
 
 
-def passes(record: HostRecord, **asked: Any) -> bool:
-    hosts, spec = host_table([record]), request_spec(**asked)
-    column = bool(UNIT.passes(hosts, spec)[0])
-    assert column == UNIT.host_passes(hosts.state(0), spec)
-    return column
-
-
 @pytest.mark.parametrize(
     ("host", "asked", "why"),
     [
@@ -118,9 +111,11 @@ def test_thread_policies_are_traits_of_hosts_that_give_pinned_cpus(policy, has_t
 def test_a_root_with_other_inventories_gives_nothing_else_where_the_host_has_nothing(vcpus, fits):
     provider = {"uuid": "uuid-h", "inventories": {"CUSTOM_GOLD": {"total": 1}}}
     node = host_record(vcpus=vcpus, memory_mb=vcpus, local_gb=vcpus, resource_providers=[provider])
-    assert passes(node) is fits
-    whole = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
-    assert passes(node, extra_specs=whole)
+    hosts = host_table([node])
+    nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    for spec, expected in ((request_spec(), fits), (request_spec(extra_specs=nothing), True)):
+        assert UNIT.passes(hosts, spec).tolist() == [expected]
+        assert UNIT.host_passes(hosts.state(0), spec) is expected
 
 
 # Groups that ask for CPUs, memory or disk from one provider
@@ -144,12 +139,6 @@ def decide(hosts: HostTable, uuid: str, **asked: Any) -> Claim:
         pipeline_of(weights=[RAMWeigher()]), hosts, request_spec(**asked), uuid
     ).claims
     return claim
-
-
-def unused(hosts: HostTable) -> tuple[list[int], list[int], list[int]]:
-    columns = (hosts.unused_vcpu, hosts.unused_memory_mb, hosts.unused_disk_gb)
-    vcpus, memory_mb, disk_gb = (each.tolist() for each in columns)
-    return vcpus, memory_mb, disk_gb
 
 
 def stored(claim: Claim, created_at_s: float = NOW_S, **fields: Any) -> Reservation:
@@ -182,7 +171,8 @@ def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
     claim = decide(hosts, "i1", vcpus=2, memory_mb=1000, flavor={"root_gb": 1, "swap": 1})
     assert claim.resources.providers == ()
     hosts.put(fed(), 2)
-    assert unused(hosts) == ([14], [2584], [18])
+    host = hosts.state(0)
+    assert (host.unused_vcpu, host.unused_memory_mb, host.unused_disk_gb) == (14, 2584, 18)
     hosts.put(host_record(), 3)
     hosts.give_back(claim.id)
     assert hosts.unused_vcpu.tolist() == [UNLIMITED]
