@@ -10,11 +10,7 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.inventories import UNLIMITED
 from scheduler_worker.model.providers import ProviderUse
-from scheduler_worker.scheduling.prefilters.units import (
-    Inventories,
-    RequestFilters,
-    ResourceProviders,
-)
+from scheduler_worker.scheduling.prefilters.units import Inventories, RequestFilters
 from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import decided, pipeline_of
@@ -118,19 +114,6 @@ def test_a_root_with_other_inventories_gives_nothing_else_where_the_host_has_not
         assert UNIT.host_passes(hosts.state(0), spec) is expected
 
 
-# Groups that ask for CPUs, memory or disk from one provider
-
-
-def test_a_named_group_shares_the_inventories_with_the_flavor():
-    unit = ResourceProviders()
-    records = [fed("a", usages={"VCPU": 2}), fed("b", usages={"VCPU": 3})]
-    hosts = host_table(records)
-    extra_specs = {"resources:VCPU": "8", "resources_more:VCPU": "6"}
-    spec = request_spec(vcpus=8, extra_specs=extra_specs)
-    assert unit.passes(hosts, spec).tolist() == [True, False]
-    assert [unit.host_passes(host, spec) for host in hosts.states()] == [True, False]
-
-
 # Reservations
 
 
@@ -181,15 +164,11 @@ def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
 # Consumers
 
 
-def listing(*consumers: str, read_at_s: float, vcpus: int) -> HostRecord:
-    usages = {"VCPU": vcpus, "MEMORY_MB": 1024}
-    return fed(usages=usages, consumers=consumers, read_at_s=read_at_s)
-
-
 def test_a_claim_is_replaced_exactly_even_if_usages_were_read_in_between():
     hosts = host_table([fed()])
     claim = decide(hosts, "i1", vcpus=4)
-    hosts.put(listing("i1", read_at_s=NOW_S + 1, vcpus=4), 2)
+    usages = {"VCPU": 4, "MEMORY_MB": 1024}
+    hosts.put(fed(usages=usages, consumers=("i1",), read_at_s=NOW_S + 1), 2)
     assert hosts.unused_vcpu.tolist() == [8]  # a claim is later than all reports
     hosts.consume(stored(claim))
     assert hosts.unused_vcpu.tolist() == [12]
