@@ -67,11 +67,9 @@ def topology(found):
         cpus = list(range(first, first + each["cpus"]))
         first += each["cpus"]
         made.append(
-            {"id": number, "socket": number, "memory": each["memory"] * 512, "memory_usage": 0,
-             "cpuset": cpus, "pcpuset": cpus, "pinned_cpus": [], "siblings": [], "cpu_usage": 0,
-             "mempages": [{"size_kb": 4, "total": each["memory"] * 512 * 256, "used": 0,
-                           "reserved": 0}],
-             "network_metadata": {"physnets": [], "tunneled": False}}
+            {"id": number, "socket": number, "memory": each["memory"] * 512,
+             "cpuset": cpus, "pcpuset": cpus,
+             "mempages": [{"size_kb": 4, "total": each["memory"] * 512 * 256}]}
         )  # fmt: skip
     return {"cells": made}
 
@@ -95,7 +93,7 @@ hosts_ = st.fixed_dictionaries(
         "virt": st.sampled_from(
             [None, {"sockets": 1, "cores": 3, "threads": 6, "cpu_percent": 5, "free_mb": 3000,
                     "swap_total_mb": 0, "swap_free_mb": 0, "overcommit_percent": 150,
-                    "free_hugepages": [[2048, 600]], "mediated_devices": []}]
+                    "free_hugepages": [[2048, 600]]}]
         ),
     }
 )  # fmt: skip

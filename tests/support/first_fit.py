@@ -35,25 +35,17 @@ class FirstFit:
         self.reserved: dict[str, tuple[str, Plain]] = {}
         self.aggregates: list[Plain] = []
         self.specs: list[Plain] = []
-        self.updates: list[list[Plain]] = []
         self.released: list[str] = []
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
 
     def update_hosts(self, hosts: list[Plain]) -> dict[str, int]:
         with self._lock:
-            self.updates.append(hosts)
             for report in hosts:
                 self.hosts.setdefault(report["uuid"], {}).update(report)
                 if self.absorbs:
                     for instance in report.get("instances", ()):
                         self.reserved.pop(instance["uuid"], None)
-            self._lock.notify_all()
-        return {"default": len(self.updates)}
-
-    def wait_until(self, condition) -> None:
-        """Wait for reports that make ``condition()`` true."""
-        with self._lock:
-            assert self._lock.wait_for(condition, timeout=10)
+        return {}
 
     def update_aggregates(self, aggregates: list[Plain]) -> None:
         self.aggregates += aggregates

@@ -1,4 +1,4 @@
-"""Recorded messages and objects of Nova, and refusals of what cannot be decoded."""
+"""Recorded messages, objects and cases of Nova, and refusals of what cannot be decoded."""
 
 import json
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance import reading
 
 from scheduler_worker.errors import RequestError
 
-SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "nova"
+TESTS = Path(__file__).resolve().parents[1]
+SAMPLES = TESTS / "samples" / "nova"
 
 
 def sample(name: str) -> Any:
@@ -19,6 +21,12 @@ def sample(name: str) -> Any:
 def recorded(name: str) -> Any:
     """The arguments of a recorded message."""
     return sample(name)["oslo.message"]["args"]
+
+
+def nova_cases() -> list[reading.Document]:
+    """What Nova's own code answered, as ``tools/conformance`` reads it."""
+    paths = sorted((TESTS / "cases" / "nova").glob("*.gz"))
+    return [each for path in paths for each in reading.documents(path)]
 
 
 def refused(decode: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

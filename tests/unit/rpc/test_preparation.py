@@ -12,8 +12,7 @@ from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.waiters import complete
-from tests.support.nova_cases import documents
-from tests.support.samples import SAMPLES
+from tests.support.samples import SAMPLES, nova_cases
 from tests.support.services import World
 
 CONTEXT = Context(request_id="req-1")
@@ -27,7 +26,7 @@ def recorded_requests() -> list:
         pytest.param(json.loads(path.read_text()), id=path.stem)
         for path in sorted(SAMPLES.glob("request_spec*.json"))
     ]
-    cases = [each for each in documents() if isinstance(each.value.get("request_spec"), dict)]
+    cases = [each for each in nova_cases() if isinstance(each.value.get("request_spec"), dict)]
     assert len(cases) > 300
     return found + [
         pytest.param(each.value["request_spec"], id=str(at)) for at, each in enumerate(cases)

@@ -1,7 +1,5 @@
 """What Placement is asked to allocate for a selection: amounts, providers and mappings."""
 
-from typing import Any
-
 import pytest
 
 from scheduler_worker.model.decisions import Allocation, Decision
@@ -10,25 +8,12 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.selections import allocation_on
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.topologies import asked, instance_cell
 from tests.support.units import decided, pipeline_of
-
-PINNED = {"id": 0, "memory": 512, "cpuset": [], "pcpuset": [0, 1], "cpu_policy": "dedicated"}
-MIXED = PINNED | {"cpuset": [1], "pcpuset": [0], "cpu_policy": "mixed"}
-
-
-def amounts(**asked) -> dict[str, int]:
-    flavor = {"vcpus": 2, "memory_mb": 512, **asked.pop("flavor", {})}
-    if extra_specs := asked.pop("extra_specs", None):
-        flavor["extra_specs"] = extra_specs
-    return dict(amounts_of(request_spec(flavor=flavor, **asked)))
-
-
-def topology(cell, **others):
-    return {"cells": [cell], **others}
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("fields", "expected"),
     [
         ({"flavor": {"swap": 1024}}, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 1}),
         ({"flavor": {"swap": 1025}}, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}),
@@ -36,9 +21,12 @@ def topology(cell, **others):
             {"flavor": {"root_gb": 10, "ephemeral_gb": 5}, "is_bfv": True},
             {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5},
         ),
-        ({"numa_topology": topology(MIXED)}, {"PCPU": 1, "VCPU": 1, "MEMORY_MB": 512}),
         (
-            {"numa_topology": topology(PINNED, emulator_threads_policy="isolate")},
+            {"numa_topology": asked(instance_cell(pinned=1, shared=1))},
+            {"PCPU": 1, "VCPU": 1, "MEMORY_MB": 512},
+        ),
+        (
+            {"numa_topology": asked(instance_cell(pinned=2), emulator_threads_policy="isolate")},
             {"PCPU": 3, "MEMORY_MB": 512},
         ),
         # Of a group with a suffix: not of the flavor's own, unless that is set too.
@@ -52,8 +40,8 @@ def topology(cell, **others):
         ({"extra_specs": {"resources1:PCPU": "2"}}, {"MEMORY_MB": 512}),
     ],
 )
-def test_what_placement_is_asked_for(asked, expected):
-    assert amounts(**asked) == expected
+def test_what_placement_is_asked_for(fields, expected):
+    assert dict(amounts_of(request_spec(**{"vcpus": 2, "memory_mb": 512} | fields))) == expected
 
 
 CLAIMING = pipeline_of([], [], Options.of(claims_in_placement=True))
@@ -61,8 +49,8 @@ PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
 PORT = {"requester_id": "port", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 5}}
 
 
-def decide(hosts, *uuids: str, alternates: int = 0, pipeline=CLAIMING, **asked) -> Decision:
-    return decided(pipeline, hosts, request_spec(**asked), *uuids, alternates=alternates)
+def decide(hosts, *uuids: str, **fields) -> Decision:
+    return decided(CLAIMING, hosts, request_spec(**fields), *uuids)
 
 
 def allocations(decision: Decision) -> list[Allocation | None]:
@@ -89,11 +77,11 @@ def test_a_group_is_mapped_to_the_provider_that_serves_it():
 def test_each_instance_of_a_request_takes_another_provider_and_a_repeated_one_the_same():
     gpus = [{"uuid": f"gpu{n}", "inventories": {"VGPU": {"total": 1}}} for n in range(2)]
     hosts = host_table([host_record(resource_providers=gpus)])
-    asked: dict[str, Any] = {"extra_specs": {"resources:VGPU": "1"}}
-    found = allocations(decide(hosts, "one", "two", **asked))
+    spec = request_spec(extra_specs={"resources:VGPU": "1"})
+    found = allocations(decided(CLAIMING, hosts, spec, "one", "two"))
     providers = [sorted(each.allocations) for each in found]
     assert sorted(providers) == [["gpu0", "uuid-h"], ["gpu1", "uuid-h"]]
-    again = decided(CLAIMING, hosts, request_spec(**asked), "two", reserved={"two": 0})
+    again = decided(CLAIMING, hosts, spec, "two", reserved={"two": 0})
     assert allocations(again) == [found[1]]
 
 
@@ -105,15 +93,11 @@ def test_devices_in_placement():
         "tags": {"rp_uuid": "device", "resource_class": "CUSTOM_NIC"},
     }
     hosts = host_table([host_record(pci_device_pools=[pool])])
-    asked: dict[str, Any] = {
-        "pci_requests": {
-            "requests": [
-                {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}
-            ]
-        },
-        "requested_resources": [{"requester_id": "x-0", "resources": {"CUSTOM_NIC": 1}}],
-    }
-    [found] = allocations(decide(hosts, **asked))
+    request = {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}
+    group = {"requester_id": "x-0", "resources": {"CUSTOM_NIC": 1}}
+    [found] = allocations(
+        decide(hosts, pci_requests={"requests": [request]}, requested_resources=[group])
+    )
     assert found.allocations == {
         "uuid-h": {"resources": PLAIN},
         "device": {"resources": {"CUSTOM_NIC": 1}},
@@ -125,10 +109,8 @@ def test_what_inventories_give_is_in_the_allocation_once():
     inventories = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "VGPU": {"total": 1}}
     record = host_record(resource_providers=[{"uuid": "uuid-h", "inventories": inventories}])
     hosts = host_table([record])
-    pinned = {"cells": [{"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024}]}
-    spec = request_spec(
-        vcpus=2, numa_topology=pinned, extra_specs={"resources:VGPU": "1"}, instance_uuid="i1"
-    )
+    pinned = asked(instance_cell(pinned=2))
+    spec = request_spec(vcpus=2, numa_topology=pinned, extra_specs={"resources:VGPU": "1"})
     claim = pipeline_of().selections.claim(hosts.state(0), spec, SchedulerLimits(), "")
     found = allocation_on(hosts.state(0), spec, claim.resources)
     assert found.allocations == {"uuid-h": {"resources": {"VCPU": 2, "MEMORY_MB": 1024, "VGPU": 1}}}

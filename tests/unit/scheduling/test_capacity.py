@@ -1,5 +1,8 @@
 """Capacity: what limits hosts, what is lost to other filters, zones, and honest upper bounds."""
 
+from typing import Any
+
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster, of_flavor
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
@@ -25,6 +28,12 @@ class AtMostThree(Filter):
 
     def host_passes(self, host_state, spec_obj):
         return host_state.num_instances < 3 and len(host_state.instances) < 3
+
+
+def inventoried(name: str, inventories: dict[str, Any]) -> HostRecord:
+    """A host whose compute node has these inventories."""
+    provider = {"uuid": f"uuid-{name}", "inventories": inventories}
+    return host_record(host=name, resource_providers=[provider])
 
 
 def measured(hosts, *filters, spec=None, steps=MOST_STEPS):
@@ -79,10 +88,7 @@ def test_inventories_count_in_units_and_steps():
         "VCPU": {"total": 6, "max_unit": 4, "allocation_ratio": 2.0, "reserved": 1},
         "MEMORY_MB": {"total": 5000, "max_unit": 5000, "step_size": 512},
     }
-    record = host_record(
-        host="a", resource_providers=[{"uuid": "uuid-a", "inventories": inventories}]
-    )
-    hosts = host_table([record])
+    hosts = host_table([inventoried("a", inventories)])
     assert measured(hosts, spec=request_spec(vcpus=2, memory_mb=512)).instances == 5
     assert measured(hosts, spec=request_spec(vcpus=2, memory_mb=512)).runs_out_first == "VCPU"
     assert measured(hosts, spec=request_spec(vcpus=1, memory_mb=1024)).instances == 4
@@ -93,31 +99,17 @@ def test_inventories_count_in_units_and_steps():
 def test_pinned_cpus_come_from_vcpus_where_there_are_no_others():
     extra_specs = {"hw:cpu_policy": "dedicated"}
     spec = with_topology(request_spec(vcpus=2, memory_mb=64, extra_specs=extra_specs))
-    memory = {"MEMORY_MB": {"total": 8192, "max_unit": 8192}}
-    hosts = host_table(
-        [
-            host_record(
-                host=name,
-                resource_providers=[{"uuid": f"uuid-{name}", "inventories": memory | cpus}],
-            )
-            for name, cpus in (
-                ("shared", {"VCPU": {"total": 6, "max_unit": 6}}),
-                ("both", {"VCPU": {"total": 6, "max_unit": 6}, "PCPU": {"total": 4}}),
-            )
-        ]
-    )
+    shared = {"VCPU": {"total": 6}, "MEMORY_MB": {"total": 8192}}
+    both = shared | {"PCPU": {"total": 4}}
+    hosts = host_table([inventoried("a", shared), inventoried("b", both)])
     found = measured(hosts, spec=spec)
     assert found.instances == 3 + 2
     assert {name: each.hosts for name, each in found.limited_by.items()} == {"VCPU": 1, "PCPU": 1}
 
 
 def test_groups_that_take_of_the_hosts_own_inventories_count():
-    inventories = {
-        "VCPU": {"total": 6, "max_unit": 6},
-        "MEMORY_MB": {"total": 8192, "max_unit": 8192},
-    }
-    provider = {"uuid": "uuid-a", "inventories": inventories}
-    hosts = host_table([host_record(host="a", resource_providers=[provider])])
+    inventories = {"VCPU": {"total": 6}, "MEMORY_MB": {"total": 8192}}
+    hosts = host_table([inventoried("a", inventories)])
     spec = request_spec(memory_mb=64, extra_specs={"resources1:VCPU": "2"})
     found = measured(hosts, spec=spec)
     assert (found.instances, found.runs_out_first) == (3, "ResourceProviders")

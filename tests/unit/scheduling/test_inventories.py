@@ -10,11 +10,7 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.inventories import UNLIMITED
 from scheduler_worker.model.providers import ProviderUse
-from scheduler_worker.scheduling.prefilters.units import (
-    Inventories,
-    RequestFilters,
-    ResourceProviders,
-)
+from scheduler_worker.scheduling.prefilters.units import Inventories, RequestFilters
 from scheduler_worker.scheduling.weighers.resources import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import decided, pipeline_of
@@ -44,13 +40,6 @@ def fed(name: str = "h", **fields: Any) -> HostRecord:
     figures |= {"disk_available_least": 0}
     providers = [root(name, **fields), *below]
     return host_record(host=name, resource_providers=providers, **figures, **about)
-
-
-def passes(record: HostRecord, **asked: Any) -> bool:
-    hosts, spec = host_table([record]), request_spec(**asked)
-    column = bool(UNIT.passes(hosts, spec)[0])
-    assert column == UNIT.host_passes(hosts.state(0), spec)
-    return column
 
 
 @pytest.mark.parametrize(
@@ -118,22 +107,11 @@ def test_thread_policies_are_traits_of_hosts_that_give_pinned_cpus(policy, has_t
 def test_a_root_with_other_inventories_gives_nothing_else_where_the_host_has_nothing(vcpus, fits):
     provider = {"uuid": "uuid-h", "inventories": {"CUSTOM_GOLD": {"total": 1}}}
     node = host_record(vcpus=vcpus, memory_mb=vcpus, local_gb=vcpus, resource_providers=[provider])
-    assert passes(node) is fits
-    whole = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
-    assert passes(node, extra_specs=whole)
-
-
-# Groups that ask for CPUs, memory or disk from one provider
-
-
-def test_a_named_group_shares_the_inventories_with_the_flavor():
-    unit = ResourceProviders()
-    records = [fed("a", usages={"VCPU": 2}), fed("b", usages={"VCPU": 3})]
-    hosts = host_table(records)
-    extra_specs = {"resources:VCPU": "8", "resources_more:VCPU": "6"}
-    spec = request_spec(vcpus=8, extra_specs=extra_specs)
-    assert unit.passes(hosts, spec).tolist() == [True, False]
-    assert [unit.host_passes(host, spec) for host in hosts.states()] == [True, False]
+    hosts = host_table([node])
+    nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    for spec, expected in ((request_spec(), fits), (request_spec(extra_specs=nothing), True)):
+        assert UNIT.passes(hosts, spec).tolist() == [expected]
+        assert UNIT.host_passes(hosts.state(0), spec) is expected
 
 
 # Reservations
@@ -144,12 +122,6 @@ def decide(hosts: HostTable, uuid: str, **asked: Any) -> Claim:
         pipeline_of(weights=[RAMWeigher()]), hosts, request_spec(**asked), uuid
     ).claims
     return claim
-
-
-def unused(hosts: HostTable) -> tuple[list[int], list[int], list[int]]:
-    columns = (hosts.unused_vcpu, hosts.unused_memory_mb, hosts.unused_disk_gb)
-    vcpus, memory_mb, disk_gb = (each.tolist() for each in columns)
-    return vcpus, memory_mb, disk_gb
 
 
 def stored(claim: Claim, created_at_s: float = NOW_S, **fields: Any) -> Reservation:
@@ -182,7 +154,8 @@ def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
     claim = decide(hosts, "i1", vcpus=2, memory_mb=1000, flavor={"root_gb": 1, "swap": 1})
     assert claim.resources.providers == ()
     hosts.put(fed(), 2)
-    assert unused(hosts) == ([14], [2584], [18])
+    host = hosts.state(0)
+    assert (host.unused_vcpu, host.unused_memory_mb, host.unused_disk_gb) == (14, 2584, 18)
     hosts.put(host_record(), 3)
     hosts.give_back(claim.id)
     assert hosts.unused_vcpu.tolist() == [UNLIMITED]
@@ -191,15 +164,11 @@ def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
 # Consumers
 
 
-def listing(*consumers: str, read_at_s: float, vcpus: int) -> HostRecord:
-    usages = {"VCPU": vcpus, "MEMORY_MB": 1024}
-    return fed(usages=usages, consumers=consumers, read_at_s=read_at_s)
-
-
 def test_a_claim_is_replaced_exactly_even_if_usages_were_read_in_between():
     hosts = host_table([fed()])
     claim = decide(hosts, "i1", vcpus=4)
-    hosts.put(listing("i1", read_at_s=NOW_S + 1, vcpus=4), 2)
+    usages = {"VCPU": 4, "MEMORY_MB": 1024}
+    hosts.put(fed(usages=usages, consumers=("i1",), read_at_s=NOW_S + 1), 2)
     assert hosts.unused_vcpu.tolist() == [8]  # a claim is later than all reports
     hosts.consume(stored(claim))
     assert hosts.unused_vcpu.tolist() == [12]

@@ -40,11 +40,8 @@ def test_a_flavor_as_nova_reads_it():
     assert found == msgspec.convert(expected, InstanceNUMATopology)
 
 
-@pytest.mark.parametrize(
-    "extra_specs", [{"cpu_policy": "dedicated"}, {"mem_page_size": "large"}, {"pmem": "6GB"}]
-)
-def test_what_needs_a_node_makes_one(extra_specs):
-    assert [cell.memory for cell in topology(**extra_specs).cells] == [2048]
+def test_persistent_memory_needs_a_node():
+    assert [cell.memory for cell in topology(pmem="6GB").cells] == [2048]
 
 
 PINNED = [([], [0, 1, 2, 3], 2048)]
@@ -184,10 +181,6 @@ def test_page_sizes(flavor, image, size):
             "emulator_threads_policy=isolate",
             "emulator_threads_policy: isolate needs cpu_policy dedicated or mixed",
         ),
-        (
-            "mem_page_size=huge",
-            "mem_page_size: 'huge' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
-        ),
     ],
 )
 def test_an_extra_spec_that_is_invalid_is_named(extra_specs, problem):
@@ -210,11 +203,6 @@ def test_an_extra_spec_that_is_invalid_is_named(extra_specs, problem):
             {"cpu_policy": "dedicated"},
             "cpu_policy=shared",
             "cpu_policy: 'dedicated' contradicts the flavor's 'shared'",
-        ),
-        (
-            {"cpu_policy": "dedicated"},
-            "cpu_policy=mixed",
-            "cpu_policy: 'dedicated' contradicts the flavor's 'mixed'",
         ),
         ({"locked_memory": True}, "", "locked_memory: needs a mem_page_size"),
         (

@@ -36,10 +36,6 @@ def cells_of(found):
     return [use.id for use in found.cells] if isinstance(found, Fitted) else found
 
 
-def two_cells(**second):
-    return host(host_cell(0), host_cell(1, **second))
-
-
 # CPUs and memory
 
 
@@ -128,7 +124,7 @@ def test_more_cells_than_the_host_has():
 
 def test_the_cell_that_fits_nowhere_is_named():
     both = wanted(instance_cell(0, pinned=4), instance_cell(1, pinned=4))
-    assert "NUMA cell 1" in fitted(two_cells(pinned_cpus=[4]), both)
+    assert "NUMA cell 1" in fitted(host(host_cell(0), host_cell(1, pinned_cpus=[4])), both)
 
 
 # What is near

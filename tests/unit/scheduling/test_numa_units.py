@@ -22,10 +22,6 @@ NUMA, PCI = NUMATopologyFilter(), PciPassthroughFilter()
 VF = {"vendor_id": "8086", "product_id": "1520", "tags": {"dev_type": "type-VF"}}
 
 
-def cells(*reported):
-    return {"cells": list(reported)}
-
-
 def hosts(**reports):
     return host_table([host_record(host=name, **reported) for name, reported in reports.items()])
 
@@ -50,11 +46,11 @@ def devices(count=1, **reported):
 
 def test_hosts_with_room_in_a_cell_pass():
     table = hosts(
-        a={"numa_topology": cells(host_cell(pinned_cpus=[0, 1, 2]))},
-        b={"numa_topology": cells(host_cell())},
+        a={"numa_topology": asked(host_cell(pinned_cpus=[0, 1, 2]))},
+        b={"numa_topology": asked(host_cell())},
         c={},
         d={"numa_topology": "{"},
-        e={"numa_topology": json.dumps(cells(host_cell()))},
+        e={"numa_topology": json.dumps(asked(host_cell()))},
     )
     assert verdicts(NUMA, table, pinning()) == [False, True, False, False, True]
     reasons = [NUMA.reason(host, pinning()) for host in table.states()]
@@ -73,8 +69,8 @@ def test_required_threads_need_cores_with_threads_even_without_a_topology(in_ima
     image = {"hw_cpu_policy": "dedicated", "hw_cpu_thread_policy": "require"}
     spec = request_spec(image_properties=image) if in_image else request_spec(extra_specs=extra)
     table = hosts(
-        a={"numa_topology": cells(host_cell(threads=1))},
-        b={"numa_topology": cells(host_cell(threads=1), host_cell(1, threads=2))},
+        a={"numa_topology": asked(host_cell(threads=1))},
+        b={"numa_topology": asked(host_cell(threads=1), host_cell(1, threads=2))},
         c={},
     )
     assert NUMA.applies(spec)
@@ -85,8 +81,8 @@ def test_required_threads_need_cores_with_threads_even_without_a_topology(in_ima
 def test_equal_hosts_are_fitted_once(monkeypatch):
     asked_about = []
     monkeypatch.setattr(numa_topology, "fit", lambda *args: asked_about.append(args) or fit(*args))
-    same = {"numa_topology": cells(host_cell())}
-    other = {"numa_topology": cells(host_cell(pinned_cpus=[0]))}
+    same = {"numa_topology": asked(host_cell())}
+    other = {"numa_topology": asked(host_cell(pinned_cpus=[0]))}
     table = hosts(a=same, b=same, c=other, d=same | {"pci_device_pools": [VF | {"count": 1}]})
     assert NUMA.passes(table, pinning()).all()
     assert len(asked_about) == 2
@@ -144,7 +140,7 @@ def test_an_unknown_emulator_threads_policy_is_refused():
     ],
 )
 def test_an_invalid_reported_topology_counts_as_none(reported, passes):
-    table = hosts(a={"numa_topology": cells(reported)})
+    table = hosts(a={"numa_topology": asked(reported)})
     assert verdicts(NUMA, table, pinning()) == [passes]
 
 
@@ -188,20 +184,20 @@ def test_cells_are_taken_as_the_filter_found_them_where_packing_finds_none(monke
         return "gave up" if packs else fit(*given)
 
     monkeypatch.setattr(constraints, "fit", gives_up)
-    table = hosts(a={"numa_topology": cells(host_cell(0))})
+    table = hosts(a={"numa_topology": asked(host_cell(0))})
     spec = request_spec(numa_topology=asked(instance_cell(pinned=1)))
     assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [0]
 
 
 def test_packing_is_an_option():
-    reported = cells(host_cell(0), host_cell(1, pinned_cpus=[4, 5]))
+    reported = asked(host_cell(0), host_cell(1, pinned_cpus=[4, 5]))
     table = hosts(a={"numa_topology": reported})
     assert taken_by(pinning(), table.state(0), LIMITED).cells[0].id == 0
     assert taken_by(pinning(), table.state(0), LIMITED, packs=True).cells[0].id == 1
 
 
 def test_a_new_report_is_read():
-    table = hosts(a={"numa_topology": cells(host_cell())})
+    table = hosts(a={"numa_topology": asked(host_cell())})
     assert table.state(0).numa_topology.cells[0].free_pcpus == 0b1111
-    table.put(host_record(host="a", numa_topology=cells(host_cell(pinned_cpus=[0]))), 2)
+    table.put(host_record(host="a", numa_topology=asked(host_cell(pinned_cpus=[0]))), 2)
     assert table.state(0).numa_topology.cells[0].free_pcpus == 0b1110

@@ -286,7 +286,7 @@ def test_a_host_must_have_what_the_vm_asks_for(unit, facts, asked):
     assert kept(unit, hosts, vm()) == ["has", "has not"]
 
 
-of_filters_of_devices = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("unit", "facts", "asked"),
     [
         (
@@ -306,9 +306,6 @@ of_filters_of_devices = pytest.mark.parametrize(
         ),
     ],
 )
-
-
-@of_filters_of_devices
 def test_a_device_of_a_pending_vm_is_taken(unit, facts, asked):
     hosts, spec = hosts_of(a=facts), vm(**asked)
     assert kept(unit, hosts, spec) == ["a"]

@@ -3,7 +3,6 @@
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.topology import devices_taken
 from scheduler_worker.scheduling.pci.pools import devices_for, is_true, pci_requests, providers_of
 from tests.support.hosts import request_spec
 from tests.support.topologies import devices, host, host_cell, pool, pools
@@ -154,13 +153,6 @@ def test_invalid_requests_are_refused(asked, place):
         pci_requests(request_spec(pci_requests={"requests": [asked]}))
     assert refused.value.field == "spec_obj.pci_requests"
     assert refused.value.problem.endswith(f" - at `{place}`")
-
-
-# Taking and giving back
-
-
-def test_devices_that_a_host_no_longer_reports_are_ignored():
-    assert devices_taken((), [pool(1)]) == ()
 
 
 def test_pools_of_the_same_devices_are_one():

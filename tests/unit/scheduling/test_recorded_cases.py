@@ -4,13 +4,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conformance import nova, ovirt
+from conformance import nova, ovirt, reading, registry
 
 from scheduler_worker.scheduling.plugin import Filter
-from tests.support.nova_cases import documents, reading, registry  # first: it finds the tools
+from tests.support.samples import nova_cases
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "ovirt"
-NOVA = documents()
+NOVA = nova_cases()
 OVIRT = [each for path in sorted(CASES.glob("*.json")) for each in reading.documents(path)]
 
 

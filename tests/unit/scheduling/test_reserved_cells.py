@@ -6,7 +6,6 @@ import pytest
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.filters.numa_topology import (
     NUMATopologyFilter,
@@ -15,22 +14,10 @@ from scheduler_worker.scheduling.filters.numa_topology import (
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.topologies import asked, host_cell, instance_cell, pages
 from tests.support.units import decided, pipeline_of
 
 PIPELINE = pipeline_of([NUMATopologyFilter(), PciPassthroughFilter()], [PCIWeigher()], Options())
-
-
-def cell(number: int) -> dict:
-    cpus = list(range(4 * number, 4 * number + 4))
-    pages = [{"size_kb": 4, "total": 2**20}, {"size_kb": 2048, "total": 2048}]
-    return {
-        "id": number,
-        "cpuset": cpus,
-        "pcpuset": cpus,
-        "memory": 8192,
-        "siblings": [cpus[:2], cpus[2:]],
-        "mempages": pages,
-    }
 
 
 def pool(node: int, count: int, provider: str) -> dict:
@@ -43,23 +30,20 @@ def pool(node: int, count: int, provider: str) -> dict:
     }
 
 
-def host_of_two_cells(**fields) -> HostRecord:
-    reported = {
-        "numa_topology": {"cells": [cell(0), cell(1)]},
-        "pci_device_pools": [pool(0, 2, "p"), pool(1, 1, "q")],
-        "resource_providers": [
-            {"uuid": f"gpu{number}", "inventories": {"VGPU": {"total": 1}}} for number in range(3)
-        ],
-    }
-    return host_record(vcpus=8, memory_mb=16384, **reported | fields)
-
-
-REPORT = host_of_two_cells()
-PINNED = {"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024, "pagesize": 2048}
+PAGES = pages((4, 2**20), (2048, 2048))
+REPORT = host_record(
+    vcpus=8,
+    memory_mb=16384,
+    numa_topology=asked(*(host_cell(number, mempages=PAGES) for number in range(2))),
+    pci_device_pools=[pool(0, 2, "p"), pool(1, 1, "q")],
+    resource_providers=[
+        {"uuid": f"gpu{number}", "inventories": {"VGPU": {"total": 1}}} for number in range(3)
+    ],
+)
 SPEC = request_spec(
     vcpus=2,
     memory_mb=1024,
-    numa_topology={"cells": [PINNED | {"cpu_policy": "dedicated"}]},
+    numa_topology=asked(instance_cell(pinned=2, pagesize=2048)),
     pci_requests={
         "requests": [
             {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}

@@ -57,15 +57,9 @@ def test_shortages_are_those_of_the_whole_host_where_it_is_too_small():
 
 
 def test_inventories_tell_what_is_short():
-    inventories = {
-        "VCPU": {"total": 4, "max_unit": 4},
-        "MEMORY_MB": {"total": 4096, "max_unit": 4096},
-    }
-    usages = {"VCPU": 3, "MEMORY_MB": 0}
-    record = host_record(
-        host="a",
-        resource_providers=[{"uuid": "uuid-a", "inventories": inventories, "usages": usages}],
-    )
+    inventories = {"VCPU": {"total": 4}, "MEMORY_MB": {"total": 4096}}
+    provider = {"uuid": "uuid-a", "inventories": inventories, "usages": {"VCPU": 3}}
+    record = host_record(host="a", resource_providers=[provider])
     assert sentence_of(host_table([record]), request_spec(vcpus=2, memory_mb=1024), RamFilter) == (
         "No host: of 1 host none has 1,024 MEMORY_MB, 2 VCPU left in their inventories; "
         "nearest is host a, short of 1 vCPUs."

@@ -8,13 +8,8 @@ from scheduler_worker.scheduling.scales import NormalizedScale
 from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
 from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher, ratios
 from scheduler_worker.scheduling.weighers.resources import (
-    BuildFailureWeigher,
     CPUWeigher,
     CrossCellWeigher,
-    DiskWeigher,
-    HypervisorVersionWeigher,
-    IoOpsWeigher,
-    NumInstancesWeigher,
     RAMWeigher,
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
@@ -148,21 +143,3 @@ class TestImageProperties:
         assert not ImagePropertiesWeigher().applies(self.spec)
         assert self.raw() == [0, 0, 0]
         assert self.raw(spec=SPEC, image_props_weight_multiplier=1.0) == [0, 0, 0]
-
-
-ALL = (
-    *(RAMWeigher, CPUWeigher, DiskWeigher, IoOpsWeigher, NumInstancesWeigher),
-    *(HypervisorVersionWeigher, BuildFailureWeigher, CrossCellWeigher, MetricsWeigher),
-    ImagePropertiesWeigher,
-    *(ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher),
-)
-
-
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("rows", [[], [1], [2, 0]])
-def test_any_number_of_hosts(kind, rows):
-    hosts = host_table([host_record(host=name) for name in "abc"])
-    some = hosts.take(np.array(rows, int))
-    unit = kind()
-    assert len(unit.weigh(some, SPEC)) == len(rows)
-    assert np.broadcast_to(unit.multiplier(some), len(rows)).shape == (len(rows),)

@@ -9,7 +9,7 @@ import pytest
 from conformance import cli, nova, registry
 from conformance.reading import Document, Malformed, documents
 
-from tests.support.nova_cases import documents as recorded
+from tests.support.samples import nova_cases
 
 GOOD = {"value": "2", "req": ">= 1", "result": True}
 BAD = {"value": "2", "req": ">= 1", "result": False}
@@ -106,7 +106,7 @@ def differences_of(case):
 
 def some_recorded(suits):
     """A recorded case, to be changed."""
-    return next(copy.deepcopy(each.value) for each in recorded() if suits(each.value))
+    return next(copy.deepcopy(each.value) for each in nova_cases() if suits(each.value))
 
 
 def taken_from(case):

@@ -8,7 +8,7 @@ from replay.streams import Stream
 
 from scheduler_worker.errors import ClusterLockTimeout, StateUnavailable
 from tests.support.first_fit import FirstFit, arrival, host
-from tests.support.patience import SOON_S
+from tests.support.patience import SOON_S, eventually
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_an_instance_ends_before_the_next_arrival_and_makes_room(worker):
 
     def once_reported(spec, uuids):
         used = next(used_before)
-        worker.wait_until(lambda: worker.hosts["host-0"].get("vcpus_used", 0) == used)
+        eventually(lambda: worker.hosts["host-0"].get("vcpus_used", 0) == used)
         return select(spec, uuids)
 
     worker.select_destinations = once_reported
@@ -112,7 +112,7 @@ def test_a_heartbeat_reports_every_host(worker):
     update, select = worker.update_hosts, worker.select_destinations
 
     def noticing(hosts):
-        if len(worker.updates) > 0 and len(hosts) == 2:
+        if worker.hosts and len(hosts) == 2:
             reported.set()
         return update(hosts)
 

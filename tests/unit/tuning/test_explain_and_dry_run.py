@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from conformance import reading
 
 from scheduler_worker.tuning import loader, reader
 from scheduler_worker.tuning.dry_run import (
@@ -21,7 +22,6 @@ from scheduler_worker.tuning.expressions import FUNCTIONS, KEYWORDS
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample
 from scheduler_worker.tuning.tuning_policy import Scope
 from scheduler_worker.tuning.yaml_subset import Source
-from tests.support.nova_cases import reading
 from tests.support.tuning import cycle_of, load, one_vm, rule
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,8 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from tests.support.nova_cases import differences, reading, registry
+from conformance import reading, registry
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "tuning"
 DOCUMENTS = [
@@ -15,12 +14,16 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.value["name"])
 def test_the_case_passes(document):
-    assert not differences(document)
+    assert not registry.run(document).differences
 
 
 def test_all_cases_are_there():
     counts = Counter(registry.kind_of(each).name for each in DOCUMENTS)
     assert counts == {"tuning": 86, "mom": 28}
+
+
+def differences(case):
+    return registry.run(reading.Document("here", case)).differences
 
 
 def test_a_wrong_expectation_is_noticed():
@@ -31,7 +34,7 @@ def test_a_wrong_expectation_is_noticed():
     mom = cases["balloon_shrink"]
     cycle = mom["expected"][0] | {"guests": {"vm": {"balloon_target": 3984587.8}}}
     for wrong in (language, refused, loads, mom | {"expected": [cycle]}):
-        assert differences(reading.Document("here", wrong))
+        assert differences(wrong)
 
 
 def step(elapsed, *, vms=None, **outputs):
@@ -54,11 +57,10 @@ THERE = {"vm1": {"x": {"out": 100}}}
     ids=["all VMs leave and come back", "a first evaluation again"],
 )
 def test_a_case_can_restart_entities(steps):
-    case = {"name": "anew", "policy_yaml": LINEAR, "steps": steps}
-    assert not differences(reading.Document("here", case))
+    assert not differences({"name": "anew", "policy_yaml": LINEAR, "steps": steps})
 
 
 def test_a_refused_policy_may_have_other_issues_too():
     case = {"name": "two", "policy_yaml": "a: &x 1\n" + LINEAR, "expected_error": "E_YAML"}
-    assert not differences(reading.Document("here", case))
-    assert differences(reading.Document("here", case | {"expected_error": "E_NAME"}))
+    assert not differences(case)
+    assert differences(case | {"expected_error": "E_NAME"})

@@ -126,9 +126,6 @@ def test_failures_pass_all_hosts_and_score_nothing_and_are_noted():
     )
 
 
-WHY = "Keep failed, no host passes: it did not answer in time"
-
-
 def test_a_refusal_says_that_a_filter_failed():
     plugins = Answers()
     plugins.on_failure = "refuse"
@@ -136,19 +133,16 @@ def test_a_refusal_says_that_a_filter_failed():
     with pytest.raises(NoValidHost) as refused:
         asked = Request(spec=request(), instance_uuids=("vm",))
         pipeline(plugins).decide(hosts, asked, random.Random(0))
-    assert WHY in refused.value.diagnosis.notes
+    why = "Keep failed, no host passes: it did not answer in time"
+    assert why in refused.value.diagnosis.notes
 
 
 VMS = (VmLoad(id="vm-1"), VmLoad(id="pinned", can_move=False))
 CLUSTER = ClusterLoad(hosts=(HostLoad(name="a", vms=VMS), HostLoad(name="b"), HostLoad(name="c")))
 
 
-NOTHING = BalanceMemory()
-
-
-def planned(plugins, memory=NOTHING, now_s=1000.0):
-    balance = pipeline(plugins).balance
-    return balance.plan(CLUSTER, memory, now_s)
+def planned(plugins):
+    return pipeline(plugins).balance.plan(CLUSTER, BalanceMemory(), 1000.0)
 
 
 def test_a_balance_proposes_a_move():

@@ -1,4 +1,4 @@
-"""What oVirt's balances propose, what they leave alone, and why."""
+"""What balances propose, what they leave alone, and why."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from scheduler_worker.model.cluster_load import (
     VmLoad,
 )
 from scheduler_worker.model.host_records import HostPower
+from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import (
     EvenDistributionBalance,
     EvenGuestsBalance,
@@ -191,6 +192,74 @@ class TestPowerSaving:
     def test_hosts_that_others_have_switched_off_stay_off(self, power):
         on = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
         assert plan(PowerSavingBalance, host("off", None, power=power), **on).power is None
+
+
+def overloaded(percent: float, age_s: float = 120, **loads: float) -> HostLoad:
+    """A host that has been above the limit for so long, with these VMs."""
+    vms = (vm(id, load) for id, load in loads.items())
+    return host("busy", percent, *vms, out_of_bounds_since_s=NOW_S - age_s)
+
+
+class TestEvenLoad:
+    """The smallest VM that relieves a host moves, to hosts that stay well below the limit."""
+
+    BUSY = overloaded(90, a=20, b=60, c=200, d=100, e=79)
+
+    def proposed(self, *hosts: HostLoad, **given: Any) -> list[str]:
+        return [each for each, _ in moves(plan(EvenLoadBalance, *hosts, **given))]
+
+    def test_the_smallest_vm_that_suffices_comes_first_and_small_ones_not_at_all(self):
+        # 90 % of four CPUs are 80 above the target of 70 % and 60 above the limit of 75 %.
+        found = plan(EvenLoadBalance, self.BUSY, IDLE)
+        assert [each.vm for each in found.migrations] == ["d", "c", "e"]
+        assert found.migrations[0].reason == (
+            "busy has a load of 90 %, 75 % and more is too much; the VM brings 100 % of a CPU"
+        )
+
+    def test_any_move_helps_a_host_that_is_full(self):
+        assert self.proposed(overloaded(95, a=20, b=60), IDLE) == ["b", "a"]
+
+    def test_a_destination_stays_below_the_target_and_keeps_memory(self):
+        busy = overloaded(90, d=100)
+        assert self.proposed(busy, host("fits", 45)) == ["d"]
+        found = plan(EvenLoadBalance, busy, host("close", 46))
+        assert found.nothing_because == (
+            "no VM may move, would help, and has a host with enough headroom "
+            "(busy has a load of 90 %, 75 % and more is too much)"
+        )
+        assert self.proposed(busy, host("close", 46), Headroom="4") == ["d"]
+        assert self.proposed(busy, IDLE, MaxFreeMemoryForOverUtilized="15360") == []
+
+    def test_a_host_that_returns_takes_no_vms_until_it_has_been_up_for_a_while(self):
+        fits = host("fits", 69)
+        first = plan(EvenLoadBalance, self.BUSY, fits, now_s=NOW_S - 60)
+        returned = plan(EvenLoadBalance, self.BUSY, fits, IDLE, memory=first.memory)
+        assert moves(returned) == []
+        later = {"memory": returned.memory, "now_s": NOW_S + 120}
+        assert "d" in self.proposed(self.BUSY, fits, IDLE, **later)
+        gone = plan(EvenLoadBalance, self.BUSY, host("idle", 0, state="down"), **later)
+        assert gone.memory.seen_since_s.keys() == {"busy"}
+
+    def test_a_host_takes_one_vm_at_a_time(self):
+        memory = BalanceMemory().with_move("x", "other", "idle", NOW_S - 119)
+        found = plan(EvenLoadBalance, self.BUSY, IDLE, memory=memory)
+        assert "no VM may move" in found.nothing_because
+        assert self.proposed(self.BUSY, IDLE, memory=memory, now_s=NOW_S + 1)
+        memory = BalanceMemory().with_move("x", "other", "busy", NOW_S - 1)
+        alone = plan(EvenLoadBalance, self.BUSY, memory=memory)
+        assert alone.nothing_because.startswith("no host is ready to take VMs")
+
+    def test_a_moved_vm_stays_for_the_time_of_rest(self):
+        memory = BalanceMemory().with_move("d", "x", "busy", NOW_S - 3599)
+        found = plan(EvenLoadBalance, self.BUSY, IDLE, memory=memory)
+        assert "d" not in dict(moves(found))
+        assert "d" in self.proposed(self.BUSY, IDLE, memory=found.memory, now_s=NOW_S + 1)
+        assert "d" in self.proposed(self.BUSY, IDLE, memory=memory, RestMinutes="59")
+
+    def test_the_load_must_last(self):
+        for age_s, reason in ((119, "no host has had too much load for long enough"), (120, "")):
+            found = plan(EvenLoadBalance, overloaded(90, age_s, d=100), IDLE)
+            assert found.nothing_because == reason
 
 
 def test_all_hosts_with_most_vms_give_to_those_with_far_fewer():
