@@ -1,8 +1,6 @@
 """Hosts that a power saving policy switches off and on, as agents and reports let it."""
 
-import contextlib
 import logging
-import threading
 from typing import Any
 
 import pytest
@@ -343,36 +341,6 @@ def test_a_silent_host_gives_no_room(sleepers):
     sleepers.world.clock.advance(10 * INTERVAL_S)
     sleepers.step()
     assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
-
-
-# Two threads
-
-
-def race() -> tuple[list[str], bool]:
-    """The hosts of VMs that another worker placed on b meanwhile; whether b is put to sleep."""
-    sleepers = Sleepers()
-    other = sleepers.beside()
-    begin = threading.Barrier(2)
-    placed: list[str] = []
-
-    def place() -> None:
-        begin.wait()
-        with contextlib.suppress(NoValidHost):
-            for number in range(5):
-                placed.extend(other.place(f"vm-{number}", only_hosts=["b"], memory_mb=1))
-
-    placing = threading.Thread(target=place, daemon=True)
-    placing.start()
-    begin.wait()
-    asked = sleepers.step()
-    placing.join()
-    return placed, ("b", "maintenance") in asked
-
-
-def test_a_host_gets_vms_or_is_put_to_sleep_and_never_both():
-    for _ in range(20):
-        placed, sleeps = race()
-        assert bool(placed) != sleeps
 
 
 # Casts to agents
