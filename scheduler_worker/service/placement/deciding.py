@@ -1,11 +1,5 @@
 """From a request to reserved hosts: the clusters that may serve it, in their order, and decisions.
 
-Clusters under the same version of the same policy are ranked together, as if they were one: by the
-best total weight of their hosts, scored over the hosts of all. Totals of different policies are not
-comparable. So each policy ranks its own clusters. Policies are ordered by the share of their hosts
-that passes all filters, the largest first: a request goes where its choice is widest. Equal shares
-are ordered by the policy's name.
-
 A request is decided in one cluster if possible, over all otherwise, under the cluster's lock, on
 hosts less all reservations. A decision counts only once the store has accepted the claims under the
 fencing token. A refused commit costs another attempt, never a double booking.

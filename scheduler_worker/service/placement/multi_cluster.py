@@ -226,7 +226,14 @@ def _of(view: ClusterView, claims: Iterable[Claim]) -> list[Claim]:
 
 
 def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:
-    """The positions of clusters that have a host, best first. The caller holds their locks."""
+    """The positions of clusters that have a host, best first. The caller holds their locks.
+
+    Clusters under the same version of the same policy are ranked together, as if they were one: by
+    the best total weight of their hosts, scored over the hosts of all. Totals of different policies
+    are not comparable. So each policy ranks its own clusters. Policies are ordered by the share of
+    their hosts that passes all filters, the largest first: a request goes where its choice is
+    widest. Equal shares are ordered by the policy's name.
+    """
     by_policy: dict[PolicyReference, list[int]] = {}
     for at, view in enumerate(views):
         by_policy.setdefault(view.pipeline.policy, []).append(at)

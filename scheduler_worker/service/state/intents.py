@@ -1,8 +1,8 @@
-"""In which cluster an instance is being decided, for requests that may go to any of several.
+"""What workers agree on beside the clusters: where an instance is decided, verdicts on casts.
 
-A cluster's lock guards the reservations of that cluster only: two copies of a request could get a
-host each, in different clusters. So a leader, under its cluster's lock and before it decides an
-instance there, declares so in a scope that belongs to no cluster. It may declare if
+A cluster's lock guards the reservations of that cluster only: two copies of a request that may go
+to any of several clusters could get a host each. So a leader, under its cluster's lock and before
+it decides an instance there, declares so in a scope that belongs to no cluster. It may declare if
 
 * nobody has declared anything for the instance, or
 * the instance was declared to be in that cluster already, or
