@@ -28,7 +28,7 @@ def state(redis_engine) -> RedisState:
 @pytest.fixture
 def own_server(redis_server, tmp_path) -> Iterator[RedisServer]:
     """A server that the test may kill (``redis_server`` only says whether there can be one)."""
-    server = RedisServer(tmp_path, fsync="always")
+    server = RedisServer(tmp_path, appendfsync="always")
     server.start()
     yield server
     server.kill()

@@ -186,25 +186,22 @@ class Server:
 
 
 class RedisServer(Server):
-    """A Redis with an append-only file.
+    """A Redis with an append-only file; ``options`` are settings with underscores for hyphens.
 
-    With ``fsync="always"`` every change is on the disk before it is answered. Otherwise a killed
-    server may have forgotten its last two seconds: it puts off writing while the disk is slow.
+    With ``appendfsync="always"`` every change is on the disk before it is answered. Otherwise a
+    killed server may have forgotten its last two seconds: it puts off writing while the disk is
+    slow.
     """
 
     name = "Redis"
 
-    def __init__(self, directory: Path, *, fsync: str = "everysec") -> None:
+    def __init__(self, directory: Path, **options: object) -> None:
         super().__init__(directory)
-        self._fsync = fsync
+        self.options = options
 
     @property
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}/0"
-
-    def options(self) -> Mapping[str, object]:
-        """Further settings of the server."""
-        return {}
 
     def command(self) -> list[str]:
         options = {
@@ -212,11 +209,10 @@ class RedisServer(Server):
             "bind": LOOPBACK,
             "dir": self.directory.resolve(),
             "appendonly": "yes",
-            "appendfsync": self._fsync,
             "save": "",
             "daemonize": "no",
             "repl-diskless-sync-delay": 0,
-            **self.options(),
+            **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return [program("redis-server"), *flags]
@@ -227,17 +223,6 @@ class RedisServer(Server):
             answer = connection.recv(4096).decode(errors="replace")
         if f"process_id:{self.pid}\r\n" not in answer:  # loading, or a stranger on this port
             raise ServerFailed(answer.partition("\r\n")[0])
-
-
-class RedisReplica(RedisServer):
-    """A replica of another Redis."""
-
-    def __init__(self, directory: Path, master: RedisServer) -> None:
-        super().__init__(directory)
-        self._master = master
-
-    def options(self) -> Mapping[str, object]:
-        return {"replicaof": f"{LOOPBACK} {self._master.port}"}
 
 
 class RedisSentinel(RedisServer):
@@ -262,41 +247,6 @@ class RedisSentinel(RedisServer):
                 "sentinel down-after-milliseconds blue 1000\n"
             )
         return [program("redis-server"), str(file.resolve()), "--sentinel"]
-
-
-class TlsRedisServer(RedisServer):
-    """A Redis that also listens with TLS."""
-
-    ports = ("port", "tls_port")
-
-    def __init__(self, directory: Path, *, certificate: Path, key: Path) -> None:
-        super().__init__(directory)
-        self._files = {"tls-cert-file": certificate.resolve(), "tls-key-file": key.resolve()}
-
-    @property
-    def tls_port(self) -> int:
-        return self._number("tls_port")
-
-    def options(self) -> Mapping[str, object]:
-        return {"tls-port": self.tls_port, "tls-auth-clients": "no", **self._files}
-
-
-class RedisClusterServer(RedisServer):
-    """A member of a Redis Cluster, once it has met the others."""
-
-    ports = ("port", "bus_port")
-
-    def options(self) -> Mapping[str, object]:
-        return {
-            "cluster-enabled": "yes",
-            "cluster-port": self.bus_port,
-            "cluster-node-timeout": 2000,
-            "cluster-replica-validity-factor": 0,
-        }
-
-    @property
-    def bus_port(self) -> int:
-        return self._number("bus_port")
 
 
 class RabbitServer(Server):
