@@ -253,19 +253,17 @@ class RabbitServer(Server):
     """A RabbitMQ of one node, with an epmd of its own; needs no privileges."""
 
     name = "RabbitMQ"
-    ports: Sequence[str] = ("port", "dist_port", "epmd_port")
+    ports = ("port", "dist_port", "epmd_port")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, configuration: Mapping[str, object] = {}) -> None:
+        """``configuration`` has the lines of ``rabbitmq.conf``."""
         super().__init__(directory)
+        self._configuration = configuration
         self._spare_vhosts: list[str] = []
 
     @property
     def url(self) -> str:
         return self.url_of("/")
-
-    def configuration(self) -> Mapping[str, object]:
-        """The lines of ``rabbitmq.conf``."""
-        return {}
 
     def url_of(self, vhost: str) -> str:
         """The URL of a virtual host, as oslo.messaging writes it."""
@@ -292,7 +290,7 @@ class RabbitServer(Server):
         program("rabbitmq-server", RABBIT_PROGRAMS)  # before epmd runs in vain
         self.take_ports()
         (self.directory / "plugins").write_text("[].\n")
-        lines = [f"{name} = {value}\n" for name, value in self.configuration().items()]
+        lines = [f"{name} = {value}\n" for name, value in self._configuration.items()]
         (self.directory / "rabbitmq.conf").write_text("".join(lines))
         epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
         self._launch("epmd_pid", epmd, os.environ)
@@ -336,27 +334,6 @@ class RabbitServer(Server):
         address = f"{LOOPBACK}:{self.port}"
         with amqp.Connection(address, "guest", "guest", connect_timeout=2, read_timeout=5) as link:
             link.channel().close()
-
-
-class TlsRabbitServer(RabbitServer):
-    """A RabbitMQ that also listens with TLS and verifies client certificates."""
-
-    ports = (*RabbitServer.ports, "tls_port")
-
-    def __init__(self, directory: Path, *, authority: Path, certificate: Path, key: Path) -> None:
-        super().__init__(directory)
-        self._files = {"cacertfile": authority, "certfile": certificate, "keyfile": key}
-
-    def tls_url(self, host: str = LOOPBACK) -> str:
-        return f"rabbit://guest:guest@{host}:{self._number('tls_port')}/"
-
-    def configuration(self) -> Mapping[str, object]:
-        return {
-            "listeners.ssl.default": f"{LOOPBACK}:{self._number('tls_port')}",
-            **{f"ssl_options.{name}": path.resolve() for name, path in self._files.items()},
-            "ssl_options.verify": "verify_peer",
-            "ssl_options.fail_if_no_peer_cert": "true",
-        }
 
 
 def program(name: str, *places: Path) -> str:
