@@ -218,12 +218,6 @@ def test_the_place_of_an_old_step_is_used_again(recent, clock):
     assert recent.lately().over_s == pytest.approx(290)
 
 
-def test_long_pauses_leave_nothing(recent, clock):
-    decide(recent)
-    clock.advance(86_400)
-    assert recent.lately().placed == 0
-
-
 def test_locks_are_timed_by_cluster(recent):
     recent.time(LOCK_WAIT, 0.001, "east")
     recent.time(LOCK_HOLD, 0.5, "east")
