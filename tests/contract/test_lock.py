@@ -109,23 +109,6 @@ class TestLock:
         acquire(state)
         assert state.acquire("rack 2", timeout_s=0.0, seen=NEVER).scope == "rack 2"
 
-    def test_waiters_are_served_in_order_of_arrival(self, engine):
-        holder = engine.open()
-        grant = acquire(holder)
-        served: list[int] = []
-
-        def wait(number: int, state: State) -> None:
-            mine = acquire(state)
-            served.append(number)
-            state.release(mine)
-
-        with Threads(5) as pool:
-            for number in range(5):
-                pool.submit(wait, number, engine.open())
-                eventually(lambda number=number: engine.waiters() == number + 1)
-            holder.release(grant)
-        assert served == list(range(5))
-
     @pytest.mark.usefixtures("nobody_looks_again")
     @pytest.mark.parametrize("end", ["commit", "release"])
     def test_the_end_of_a_lease_wakes_a_waiter(self, engine, end):
@@ -194,7 +177,8 @@ class TestLock:
                 tokens.append(grant.token.number)
                 state.commit(grant, [put("counter", b"%d" % (value + 1))])
 
-        run_all([lambda state=states[n % 4]: count(state) for n in range(threads)])
+        with Threads(threads) as pool:
+            list(pool.map(count, 2 * states))
         assert records(states[0]) == {"counter": b"%d" % (rounds * threads)}
         assert tokens == sorted(set(tokens))
         assert engine.waiters() == 0
@@ -224,12 +208,6 @@ class TestClosing:
             with pytest.raises(StateUnavailable):
                 call()
         state.close()
-
-
-def run_all(jobs: list[Callable[[], None]]) -> None:
-    with Threads(len(jobs)) as pool:
-        for future in [pool.submit(job) for job in jobs]:
-            future.result()
 
 
 class TestPriorityBoost:
