@@ -10,11 +10,11 @@ import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import ABSENT, LockGrant, State
-from tests.support.patience import NEVER_S, TooSoon, eventually, growing
+from tests.support.patience import NEVER_S, SOON_S, TooSoon, eventually, growing
 from tests.support.threads import Threads, in_thread
 
 from .conftest import SCOPE, soon
-from .test_state import NEVER, PATIENCE_S, acquire, guarded, put, records, seen, values
+from .test_state import NEVER, acquire, guarded, put, records, seen, values
 
 
 class TestLock:
@@ -73,7 +73,7 @@ class TestLock:
         waiting = in_thread(acquire, other)
         eventually(lambda: engine.waiters() == 1)
         assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
-        assert waiting.result(PATIENCE_S).token > grant.token
+        assert waiting.result(SOON_S).token > grant.token
 
     def test_a_held_lock_is_not_granted_in_time(self, engine):
         holder, other = engine.open(), engine.open()
@@ -216,7 +216,7 @@ class TestPriorityBoost:
 
         def wait(name: str, priority_boost_s: float) -> None:
             mine = state.acquire(
-                SCOPE, timeout_s=PATIENCE_S, seen=NEVER, priority_boost_s=priority_boost_s
+                SCOPE, timeout_s=SOON_S, seen=NEVER, priority_boost_s=priority_boost_s
             )
             served.append(name)
             state.release(mine)
@@ -229,5 +229,5 @@ class TestPriorityBoost:
             eventually(lambda at=at: engine.waiters() == at)
         state.release(grant)
         for each in waiting:
-            each.result(PATIENCE_S)
+            each.result(SOON_S)
         assert served == ["late", "later", "first", "second"]

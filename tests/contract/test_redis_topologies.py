@@ -47,21 +47,6 @@ def is_followed(master: RedisServer, by: int = 1) -> bool:
 
 
 @pytest.fixture
-def started(redis_server) -> Iterator[Any]:
-    """Starts servers that the test may kill (``redis_server`` says whether there can be any)."""
-    running: list[RedisServer] = []
-
-    def start(server: RedisServer) -> Any:
-        server.start()
-        running.append(server)
-        return server
-
-    yield start
-    for server in reversed(running):
-        server.kill()
-
-
-@pytest.fixture
 def master(started, tmp_path) -> RedisServer:
     return started(RedisServer(tmp_path / "master"))
 
