@@ -1,4 +1,4 @@
-"""A worker that places first-fit, and hosts and arrivals for replays against it."""
+"""A worker that places first-fit, and arrivals for replays against it."""
 
 import threading
 from types import SimpleNamespace
@@ -8,12 +8,6 @@ from replay.books import limit_of, size_of, use_of
 from replay.streams import Arrival, Plain, flavor
 
 from scheduler_worker.errors import NoValidHost
-
-
-def host(number: int = 0, **fields: Any) -> Plain:
-    """A report of 4 vCPUs, 8 GiB and 100 GiB."""
-    names = {"uuid": f"host-{number}", "host": f"h{number}"}
-    return {**names, "vcpus": 4, "memory_mb": 8192, "local_gb": 100, **fields}
 
 
 def arrival(

@@ -1,10 +1,7 @@
 """The memory engine with a clock that the test moves; the rest is in ``tests/contract``."""
 
-import time
-
 import pytest
 
-from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MEMO_S, MemoryState
 from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Transaction
 from tests.support.clock import ManualClock
@@ -83,9 +80,3 @@ def test_once_is_recognised_for_ten_minutes(state, clock):
     assert state.write(SCOPE, [guarded], once="x").applied == (True,)
     clock.advance(1)
     assert state.write(SCOPE, [guarded], once="x").applied == (False,)
-
-
-def test_the_clocks():
-    clock = SystemClock()
-    assert time.time() <= clock.time_s() <= time.time()
-    assert time.monotonic() <= clock.monotonic_s() <= time.monotonic()

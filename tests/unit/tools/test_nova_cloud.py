@@ -1,8 +1,11 @@
 """The books of a cloud, and the files that its services read."""
 
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 from nova_cloud.books import Books
-from nova_cloud.client import ComputeClient, PlacementClient, Server
+from nova_cloud.client import PlacementClient, Server
 from nova_cloud.fleet import FLAVORS
 
 SMALL = FLAVORS["small"].resources
@@ -15,18 +18,13 @@ def server(id, host="cmp1", *, status="ACTIVE", resources=SMALL) -> Server:
     )  # fmt: skip
 
 
-class Nova(ComputeClient):
+def nova(*servers, migrations=()) -> Any:
     """The compute API with these servers and migrations."""
 
-    def __init__(self, *servers, migrations=()):
-        self._servers = servers
-        self._migrations = migrations
+    def of(server_id):
+        return [each for each in migrations if each["instance_uuid"] == server_id]
 
-    def servers(self, query=""):
-        return list(self._servers)
-
-    def migrations(self, server_id):
-        return [each for each in self._migrations if each["instance_uuid"] == server_id]
+    return Mock(servers=lambda _="": list(servers), migrations=of)
 
 
 class Placement(PlacementClient):
@@ -61,14 +59,14 @@ def migration(server_id, **fields):
 
 
 def disagreements(allocations, one, *migrations):
-    return Books(Nova(one, migrations=migrations), Placement(allocations)).disagreements()
+    return Books(nova(one, migrations=migrations), Placement(allocations)).disagreements()
 
 
 def test_a_server_has_its_flavor_on_its_host():
-    books = Books(Nova(server("a")), Placement({"cmp1": {"a": SMALL}}))
+    books = Books(nova(server("a")), Placement({"cmp1": {"a": SMALL}}))
     assert books.places("a") == {"cmp1": SMALL}
     assert not books.is_empty
-    assert Books(Nova(), Placement({})).is_empty
+    assert Books(nova(), Placement({})).is_empty
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_what_does_not_agree_is_said(allocations, what):
 
 def test_usages_that_are_not_the_sum_of_allocations_are_noticed():
     placement = Placement({"cmp1": {"a": SMALL}}, {"cmp1": {"VCPU": 2}})
-    [found] = Books(Nova(server("a")), placement).disagreements()
+    [found] = Books(nova(server("a")), placement).disagreements()
     assert found.startswith("cmp1: its usages are {'VCPU': 2}, but its allocations add up to")
 
 
