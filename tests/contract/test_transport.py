@@ -139,16 +139,6 @@ def test_a_call_that_waits_in_the_queue_gets_no_heartbeats(serve, bus, topic, ga
         client.call("echo", {}, value="served")
 
 
-def test_refused_messages_leak_no_threads(serve, bus, topic):
-    serve({"echo": echo})
-    client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=4)
-    failure_of(client, "nothing")
-    before = threading.active_count()
-    for _ in range(20):
-        failure_of(client, "nothing")
-    assert threading.active_count() < before + 20
-
-
 def test_a_call_whose_caller_timed_out_is_not_begun(serve, bus, client, topic, gate):
     begun: list[str] = []
     serve({"wait": gate, "begin": lambda _context, name: begun.append(name)}, slots=1)
