@@ -100,7 +100,8 @@ class FirstFit:
         return self._page("reservations", held, marker)
 
     @staticmethod
-    def _page(key: str, rows: list[Plain], marker: str | None, limit: int = 2) -> Plain:
+    def _page(key: str, rows: list[Plain], marker: str | None) -> Plain:
+        """Of two rows."""
         start = int(marker or 0)
-        end = start + limit
+        end = start + 2
         return {key: rows[start:end], "next": str(end) if end < len(rows) else None}
