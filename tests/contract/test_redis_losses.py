@@ -23,8 +23,8 @@ def state(redis_engine) -> RedisState:
 
 @pytest.fixture
 def lose(redis_client) -> Callable[..., None]:
-    def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
-        keys = [f"{state._base(scope)}{name}" for name in names]
+    def lose(state: RedisState, *names: str) -> None:
+        keys = [f"{state._base(SCOPE)}{name}" for name in names]
         assert redis_client.delete(*keys) == len(names)
 
     return lose
