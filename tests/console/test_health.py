@@ -31,10 +31,6 @@ VERSION = scheduler_worker.__version__
 OLDER = f"{VERSION}-rc1"
 
 
-def durations(*found_s: float) -> Spread:
-    return Spread.summed(Spread({bucket_of(each): 1}) for each in found_s)
-
-
 def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any) -> None:
     """Another worker, that reports this once."""
     made = WorkerReport(**report)
@@ -68,7 +64,7 @@ def sick(reported):
         clusters=(
             ClusterReport(
                 name="east", in_line=3, oldest_s=0.4, held_s=0.02,
-                times=LockTimes(durations(0.01, 2.0), durations(0.001)),
+                times=LockTimes(Spread({bucket_of(0.01): 1, bucket_of(2.0): 1})),
             ),
         ),
         feed={"cell1": PartReport(lag_s=300.0, hosts=40)},

@@ -22,6 +22,7 @@ from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.support.patience import NEVER_S, SOON_S
+from tests.support.servers import RedisServer
 from tests.support.threads import Threads
 
 from .policy_stores import DATABASES, Databases
@@ -122,6 +123,21 @@ def connect() -> Iterator[Callable[..., RedisState]]:
             return opened.enter_context(contextlib.closing(state))
 
         yield opening
+
+
+@pytest.fixture
+def started(redis_server) -> Iterator[Any]:
+    """Starts servers that the test may kill (``redis_server`` says whether there can be any)."""
+    running: list[RedisServer] = []
+
+    def start(server: RedisServer) -> Any:
+        server.start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in reversed(running):
+        server.kill()
 
 
 @pytest.fixture(params=["memory", "redis"])

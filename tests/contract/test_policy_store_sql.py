@@ -23,8 +23,8 @@ from scheduler_worker.backends.sql.store import (
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy, StoredUnit
-from tests.conftest import started
-from tests.support.databases import DatabaseServer, MariaServer, PostgresServer
+from tests.conftest import needing_servers
+from tests.support.databases import MariaServer, PostgresServer
 
 from .policy_stores import DATABASES, new_database, opened, settings
 
@@ -171,27 +171,19 @@ def test_a_database_of_a_newer_program_is_named(empty):
 
 @pytest.mark.parametrize("kind", [PostgresServer, MariaServer])
 def test_a_server_that_goes_away_is_named_and_found_again(kind, make_open_directory):
-    server = kind(make_open_directory())
-    started(server)
-    try:
-        _outage(server)
-    finally:
-        server.stop()
-
-
-def _outage(server: DatabaseServer) -> None:
-    with opened(server.create_database()) as store:
-        PolicySchema(store.database).upgrade()
-        fill(store)
-        before = store.policies()
-        server.kill()
-        for failing in (store.policies, lambda: store.record(ENTRY)):
-            with pytest.raises(PolicyStoreUnavailable, match=r"127\.0\.0\.1") as refused:
-                failing()
-            assert "secret" not in str(refused.value)
-        server.start()
-        assert store.policies() == before
-        store.record(ENTRY)
+    with needing_servers(), kind(make_open_directory()) as server:
+        with opened(server.create_database()) as store:
+            PolicySchema(store.database).upgrade()
+            fill(store)
+            before = store.policies()
+            server.kill()
+            for failing in (store.policies, lambda: store.record(ENTRY)):
+                with pytest.raises(PolicyStoreUnavailable, match=r"127\.0\.0\.1") as refused:
+                    failing()
+                assert "secret" not in str(refused.value)
+            server.start()
+            assert store.policies() == before
+            store.record(ENTRY)
 
 
 def test_a_pool_without_a_free_connection_names_its_option(databases):

@@ -8,7 +8,6 @@ import pytest
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.errors import StaleFencingToken
 from scheduler_worker.ports import ABSENT
-from tests.support.services import World, host
 
 from .conftest import SCOPE
 from .test_state import NEVER, acquire, guarded, put, seen, values
@@ -24,8 +23,8 @@ def state(redis_engine) -> RedisState:
 
 @pytest.fixture
 def lose(redis_client) -> Callable[..., None]:
-    def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
-        keys = [f"{state._base(scope)}{name}" for name in names]
+    def lose(state: RedisState, *names: str) -> None:
+        keys = [f"{state._base(SCOPE)}{name}" for name in names]
         assert redis_client.delete(*keys) == len(names)
 
     return lose
@@ -128,18 +127,3 @@ def test_a_scope_of_the_release_before_has_lost_nothing(state, lose, redis_clien
     assert values(state.changes(SCOPE, seen(known))) == {"b": b""}
     lose(state, "changed")
     assert state.changes(SCOPE, seen(known)).reset
-
-
-@pytest.mark.parametrize("lost", LOSSES, ids="+".join)
-def test_workers_serve_again_after_the_next_reports(redis_engine, lose, lost):
-    worlds = [World(state=redis_engine.open()) for _ in range(2)]
-    for world in worlds:
-        world.report(host("a"))
-    worlds[0].place("i1")
-    lose(redis_engine.open(), *lost, scope="default")
-    for number, world in enumerate(worlds):
-        world.report(host("a"))
-        assert world.place(f"j{number}") == ["a"]
-        assert world.place(f"j{number}") == ["a"]
-    kept = set() if "records" in lost else {"i1"}
-    assert set(worlds[1].reserved()["a"]) == {"j0", "j1"} | kept

@@ -31,33 +31,23 @@ def state(proxy, redis_url, redis_server, connect) -> RedisState:
     return connect(url, socket_timeout_s=1.0, retry_for_s=1.0)
 
 
-@pytest.fixture
-def asked(monkeypatch) -> list[str]:
-    """The threads that asked a server to run a script."""
-    found: list[str] = []
-    run = RedisNode.run
-
-    def counted(self: RedisNode, *results: Any) -> Any:
-        found.append(threading.current_thread().name)
-        return run(self, *results)
-
-    monkeypatch.setattr(RedisNode, "run", counted)
-    return found
-
-
-def test_callers_fail_at_once_after_one_has_given_up(proxy, state, asked):
+def test_callers_fail_at_once_after_one_has_given_up(proxy, state, monkeypatch):
     state.write(SCOPE, NOTHING)
-    asked.clear()
-    behind = threading.Lock()
+    asking, behind, run = set(), threading.Lock(), RedisNode.run
+
+    def noted(self: RedisNode, *results: Any) -> Any:
+        asking.add(threading.current_thread())
+        return run(self, *results)
 
     def ask() -> None:
         with behind:  # as of a replica
             state.changes(SCOPE, Seen())
 
+    monkeypatch.setattr(RedisNode, "run", noted)
     with proxy.stalled("to_server"), Threads(CALLERS) as pool:
         results = [pool.submit(ask) for _ in range(CALLERS)]
         assert all(isinstance(each.exception(), StateUnavailable) for each in results)
-        assert len(set(asked)) == 1, "only the first has waited for Redis"
+        assert len(asking) == 1, "only the first has waited for Redis"
     eventually(lambda: None not in state._server._outages.known)
     assert state.write(SCOPE, NOTHING).applied == (True,)
 

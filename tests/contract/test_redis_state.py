@@ -1,6 +1,5 @@
 """Faults that only an engine for many processes meets: dead peers, lost replies, crashes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,8 @@ def state(redis_engine) -> RedisState:
 
 
 @pytest.fixture
-def own_server(redis_server, tmp_path) -> Iterator[RedisServer]:
-    """A server that the test may kill (``redis_server`` only says whether there can be one)."""
-    server = RedisServer(tmp_path, fsync="always")
-    server.start()
-    yield server
-    server.kill()
+def own_server(started, tmp_path) -> RedisServer:
+    return started(RedisServer(tmp_path, appendfsync="always"))
 
 
 def release_script(state: RedisState, grant: LockGrant) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.decision_log import LogRecord
@@ -21,20 +20,16 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import (
     LOOPBACK,
-    RedisClusterServer,
-    RedisReplica,
     RedisSentinel,
     RedisServer,
-    TlsRedisServer,
+    free_port,
 )
-from tests.support.services import World, host
 from tests.support.threads import Threads, in_thread
 
 from .conftest import SCOPE
 from .test_state import NEVER, acquire, guarded, put, records, seen, values
 
 SLOTS = 16384
-LONG_S = SOON_S
 ELSEWHERE = "rack 2"
 """A scope of another shard than SCOPE."""
 
@@ -52,35 +47,21 @@ def is_followed(master: RedisServer, by: int = 1) -> bool:
 
 
 @pytest.fixture
-def started(redis_server) -> Iterator[Any]:
-    """Starts servers that the test may kill (``redis_server`` says whether there can be any)."""
-    running: list[RedisServer] = []
-
-    def start(server: RedisServer) -> Any:
-        server.start()
-        running.append(server)
-        return server
-
-    yield start
-    for server in reversed(running):
-        server.kill()
-
-
-@pytest.fixture
 def master(started, tmp_path) -> RedisServer:
     return started(RedisServer(tmp_path / "master"))
 
 
 @pytest.fixture
-def replica(started, tmp_path, master) -> RedisReplica:
-    replica = started(RedisReplica(tmp_path / "replica", master))
+def replica(started, tmp_path, master) -> RedisServer:
+    of_master = f"{LOOPBACK} {master.port}"
+    replica = started(RedisServer(tmp_path / "replica", replicaof=of_master))
     eventually(lambda: is_followed(master))
     return replica
 
 
 @pytest.fixture
 def second(started, tmp_path, master, replica) -> Any:
-    second = started(RedisReplica(tmp_path / "second", master))
+    second = started(RedisServer(tmp_path / "second", **replica.options))
     eventually(lambda: is_followed(master, by=2))
     return second
 
@@ -140,7 +121,7 @@ class TestReplicas:
         assert both.check() == []
 
     def test_a_write_waits_for_enough_replicas(self, started, master, connect):
-        state = connect(master.url, retry_for_s=LONG_S)
+        state = connect(master.url, retry_for_s=SOON_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         writing = in_thread(state.write, SCOPE, [put("a")])
         eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
@@ -162,7 +143,7 @@ class TestSentinel:
         return sentinel
 
     def test_the_state_goes_on_with_the_next_master(self, sentinel, master, replica, connect):
-        state = connect(sentinel.url, retry_for_s=LONG_S)
+        state = connect(sentinel.url, retry_for_s=SOON_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         written = state.write(SCOPE, [put("a", b"1")])
         held = acquire(state)
@@ -186,10 +167,10 @@ class TestSentinel:
     ):
         for each in (master, replica, second):
             ask(each, "CONFIG", "SET", "min-replicas-to-write", "2")
-        state = connect(sentinel.url, retry_for_s=LONG_S, wait_replicas=2)
+        state = connect(sentinel.url, retry_for_s=SOON_S, wait_replicas=2)
         state.write(SCOPE, [put("before", b"1")])
 
-        def promoted() -> list[RedisReplica]:
+        def promoted() -> list[RedisServer]:
             return [each for each in (replica, second) if ask(each, "ROLE")[0] == b"master"]
 
         ask(sentinel, "SENTINEL", "FAILOVER", "blue")
@@ -206,21 +187,24 @@ class TestSentinel:
 
 class TestTls:
     @pytest.fixture
-    def server(self, started, tmp_path, authority) -> TlsRedisServer:
+    def tls_port(self, started, tmp_path, authority) -> int:
         certificate, key = authority.issue("redis", f"IP:{LOOPBACK}")
-        return started(TlsRedisServer(tmp_path / "tls", certificate=certificate, key=key))
+        files = {"tls_cert_file": certificate, "tls_key_file": key}
+        port = free_port()
+        started(RedisServer(tmp_path / "tls", tls_port=port, tls_auth_clients="no", **files))
+        return port
 
-    def test_a_server_with_a_trusted_certificate_is_used(self, server, authority, connect):
-        url = f"rediss://{LOOPBACK}:{server.tls_port}/0?ssl_ca_certs={authority.path}"
+    def test_a_server_with_a_trusted_certificate_is_used(self, tls_port, authority, connect):
+        url = f"rediss://{LOOPBACK}:{tls_port}/0?ssl_ca_certs={authority.path}"
         state = connect(url)
         assert state.commit(acquire(state), [put("a")]).applied == (True,)
         assert state.check() == []
 
     @pytest.mark.parametrize("host", [LOOPBACK, "localhost"])
-    def test_any_other_is_refused(self, server, authority, tmp_path, host, connect):
+    def test_any_other_is_refused(self, tls_port, authority, tmp_path, host, connect):
         stranger = Authority(tmp_path, "stranger")
         trusted = stranger if host == LOOPBACK else authority  # its certificate names the address
-        url = f"rediss://:secret@{host}:{server.tls_port}/0?ssl_ca_certs={trusted.path}"
+        url = f"rediss://:secret@{host}:{tls_port}/0?ssl_ca_certs={trusted.path}"
         state = connect(url, retry_for_s=0.2)
         with pytest.raises(StateUnavailable, match="certificate verify failed") as caught:
             state.ping()
@@ -234,19 +218,19 @@ def slot_of(scope: str) -> int:
 class Cluster:
     """Three masters with a third of the slots each, and a replica of the one that has SCOPE."""
 
-    def __init__(self, servers: Sequence[RedisClusterServer]) -> None:
+    def __init__(self, servers: Sequence[RedisServer]) -> None:
         self.servers = servers
         masters, replica = servers[:3], servers[3]
         bounds = [SLOTS * n // 3 for n in range(4)]
         for n, server in enumerate(masters):
             ask(server, "CLUSTER", "ADDSLOTSRANGE", bounds[n], bounds[n + 1] - 1)
             ask(server, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
-            ask(replica, "CLUSTER", "MEET", LOOPBACK, server.port, server.bus_port)
+            ask(replica, "CLUSTER", "MEET", LOOPBACK, server.port, server.options["cluster_port"])
         for each in servers:
-            eventually(lambda each=each: self._agrees(each), LONG_S)
+            eventually(lambda each=each: self._agrees(each), SOON_S)
         ask(replica, "CLUSTER", "REPLICATE", ask(self.owner(), "CLUSTER", "MYID"))
         eventually(lambda: is_followed(self.owner()))
-        eventually(lambda: self.replica() is replica, LONG_S)
+        eventually(lambda: self.replica() is replica, SOON_S)
 
     @property
     def url(self) -> str:
@@ -254,15 +238,15 @@ class Cluster:
         first, second, *_ = self.servers
         return f"redis+cluster://{LOOPBACK}:{first.port},{LOOPBACK}:{second.port}"
 
-    def owner(self, scope: str = SCOPE) -> RedisClusterServer:
+    def owner(self, scope: str = SCOPE) -> RedisServer:
         """The server that has the scope."""
         return self._holders(scope)[0]
 
-    def replica(self) -> RedisClusterServer | None:
+    def replica(self) -> RedisServer | None:
         """Of the owner of SCOPE."""
         return (*self._holders(SCOPE), None)[1]
 
-    def _holders(self, scope: str) -> list[RedisClusterServer]:
+    def _holders(self, scope: str) -> list[RedisServer]:
         by_port = {server.port: server for server in self.servers}
         running = next(server for server in self.servers if server.is_running)
         for first, last, *holders in ask(running, "CLUSTER", "SLOTS"):
@@ -270,7 +254,7 @@ class Cluster:
                 return [by_port[port] for _, port, *_ in holders]
         raise AssertionError("no server has it")
 
-    def _agrees(self, server: RedisClusterServer) -> bool:
+    def _agrees(self, server: RedisServer) -> bool:
         info = ask(server, "CLUSTER", "INFO")
         return b"cluster_state:ok" in info and b"known_nodes:4" in info
 
@@ -279,7 +263,14 @@ class Cluster:
 def cluster(redis_server, tmp_path_factory) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         folder = tmp_path_factory.mktemp("cluster")
-        servers = [RedisClusterServer(folder / str(n)) for n in range(4)]
+        options = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": 2000,
+            "cluster_replica_validity_factor": 0,
+        }
+        servers = [
+            RedisServer(folder / str(n), cluster_port=free_port(), **options) for n in range(4)
+        ]
         for server in servers:
             stack.callback(server.kill)
             server.start()
@@ -289,7 +280,7 @@ def cluster(redis_server, tmp_path_factory) -> Iterator[Cluster]:
 class TestCluster:
     @pytest.fixture
     def state(self, cluster, connect) -> RedisState:
-        return connect(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=LONG_S)
+        return connect(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=SOON_S)
 
     def test_clusters_spread_over_the_servers(self, cluster, state):
         for n in range(20):
@@ -304,7 +295,7 @@ class TestCluster:
         assert len([count for count in counts if count]) >= 3
 
     def test_logs_of_decisions_spread_over_the_servers(self, cluster):
-        log = RedisDecisionLog(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=LONG_S)
+        log = RedisDecisionLog(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=SOON_S)
         for n in range(20):
             log.append(f"rack {n}", [LogRecord((f"i{n}",), b"o", b"d")], once=f"{n}")
         for n in range(20):
@@ -313,18 +304,6 @@ class TestCluster:
             assert log.get(f"rack {n}", found.position) == (found, b"d")
         log.close()
 
-    def test_a_host_moves_between_servers_with_its_reservations(self, cluster, state):
-        one, two = "one", "three"
-        assert cluster.owner(one) is not cluster.owner(two)
-        world = World(state=state, clock=SystemClock())
-        world.report(host("a", cluster=one))
-        assert world.place("i1") == ["a"]
-        for name in (two, one, two):
-            world.report(host("a", cluster=name))
-            assert [each["cluster"] for each in world.reservations()] == [name]
-        assert [each["host"] for each in world.hosts(two)] == ["a"]
-        assert world.place("i2") == ["a"]
-
     def test_waiters_are_woken_and_large_scopes_are_read(self, cluster, connect):
         state = connect(cluster.url, prefix=uuid.uuid4().hex, max_changes=10)
         state.write(SCOPE, [put(f"k{n}") for n in range(2000)])
@@ -332,7 +311,7 @@ class TestCluster:
         assert len(values(grant.changes)) == 2000
         with Threads(2) as pool:
             known = seen(grant.changes)
-            watching = pool.submit(state.await_change, SCOPE, known, timeout_s=LONG_S)
+            watching = pool.submit(state.await_change, SCOPE, known, timeout_s=SOON_S)
             waiting = pool.submit(acquire, state)
             eventually(lambda: ask(cluster.owner(), "INFO", "clients")["blocked_clients"] == 2)
             state.commit(grant, [put("k0", b"new")])
@@ -347,7 +326,7 @@ class TestCluster:
         crashed = cluster.owner()
         self.goes_on_after(cluster, state, crashed.kill)
         crashed.start()
-        eventually(lambda: cluster.replica() is crashed, LONG_S)
+        eventually(lambda: cluster.replica() is crashed, SOON_S)
 
     def goes_on_after(
         self, cluster: Cluster, state: RedisState, happens: Callable[[], Any]
@@ -362,7 +341,7 @@ class TestCluster:
         eventually(lambda: ask(before, "INFO", "clients")["blocked_clients"] == 1)
         eventually(lambda: cluster.replica() is not None and is_followed(before))
         happens()
-        eventually(lambda: cluster.owner() is not before, LONG_S)
+        eventually(lambda: cluster.owner() is not before, SOON_S)
         again = state.changes(SCOPE, known)
         assert (again.reset, values(again)) == (True, {"a": b"1"})
         assert again.epoch != known.epoch

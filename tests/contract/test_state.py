@@ -10,7 +10,6 @@ from tests.support.patience import NEVER_S, SOON_S, eventually
 
 from .conftest import SCOPE, soon
 
-PATIENCE_S = SOON_S
 NEVER = Seen()
 LONG_AGO_S = 1.0
 
@@ -36,7 +35,7 @@ def records(state: State, scope: str = SCOPE) -> dict[str, bytes | None]:
     return values(state.changes(scope, NEVER))
 
 
-def acquire(state: State, timeout_s: float = PATIENCE_S, known: Seen = NEVER) -> LockGrant:
+def acquire(state: State, timeout_s: float = SOON_S, known: Seen = NEVER) -> LockGrant:
     return state.acquire(SCOPE, timeout_s=timeout_s, seen=known)
 
 
@@ -238,8 +237,8 @@ class TestAwaitChange:
     def test_an_earlier_change_returns_at_once(self, state):
         before = seen(state.changes(SCOPE, NEVER))
         state.write(SCOPE, [put("a")])
-        assert state.await_change(SCOPE, before, timeout_s=PATIENCE_S)
-        assert state.await_change(SCOPE, NEVER, timeout_s=PATIENCE_S)
+        assert state.await_change(SCOPE, before, timeout_s=SOON_S)
+        assert state.await_change(SCOPE, NEVER, timeout_s=SOON_S)
 
     @pytest.mark.usefixtures("nobody_looks_again")
     @pytest.mark.parametrize("kind", ["write", "commit"])
@@ -275,12 +274,12 @@ class TestAwaitChange:
     def test_watchers_do_not_block_the_lock(self, state, engine, pool):
         state.write(SCOPE, [put("a")])
         now = seen(state.changes(SCOPE, NEVER))
-        waiting = pool.submit(state.await_change, SCOPE, now, timeout_s=PATIENCE_S)
+        waiting = pool.submit(state.await_change, SCOPE, now, timeout_s=SOON_S)
         eventually(lambda: engine.watchers() == 1)
         state.release(acquire(state, timeout_s=0.0))
         assert not waiting.done()
         state.write(SCOPE, [put("b")])
-        assert waiting.result(PATIENCE_S)
+        assert waiting.result(SOON_S)
 
     @pytest.mark.usefixtures("nobody_looks_again")
     def test_closing_wakes_watchers(self, state, engine, pool):

@@ -19,7 +19,7 @@ from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.service.policies.policy_rules import check_policy
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.packages import install, registered_in
+from tests.support.packages import install
 from tests.support.pages import Shell, section
 from tests.support.services import host
 from tests.support.units import made
@@ -49,15 +49,6 @@ def hosts():
     used = {"empty": 0, "half": 4096, "full": 7168}
     records = [host_record(host=name, memory_mb_used=mb) for name, mb in used.items()]
     return host_table([*records, host_record(host="none", memory_mb=0)])
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "unit"),
-    [("filters", "SpareMemory", "SpareMemoryFilter"), ("weights", "MemoryUse", "MemoryUseCost")],
-)
-def test_the_worker_finds_them(installed, group, name, unit):
-    [entry] = registered_in(installed, f"scheduler_worker.policy_{group}")
-    assert (entry.name, entry.value) == (name, f"memory_units:{unit}")
 
 
 @pytest.mark.parametrize(

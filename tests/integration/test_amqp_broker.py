@@ -15,7 +15,7 @@ from tests.support.certificates import Authority
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import echo
 from tests.support.patience import SOON_S, eventually
-from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
+from tests.support.servers import LOOPBACK, RabbitServer, free_port
 from tests.support.threads import in_thread
 from tests.support.workers import write_config
 
@@ -241,13 +241,19 @@ def test_answers_wait_for_a_blocked_broker(stage, gate, witness):
 
 @pytest.fixture(scope="module")
 def tls_rabbit(authority, rabbit_server, tmp_path_factory):
-    """A RabbitMQ whose certificate is for 127.0.0.1 and for no host name."""
+    """The URL of a RabbitMQ whose certificate is for 127.0.0.1 and for no host name."""
     certificate, key = authority.issue("broker", f"IP:{LOOPBACK}")
-    directory = tmp_path_factory.mktemp("tls_rabbit")
-    with TlsRabbitServer(
-        directory, authority=authority.path, certificate=certificate, key=key
-    ) as server:
-        yield server
+    address = f"{LOOPBACK}:{free_port()}"
+    configuration = {
+        "listeners.ssl.default": address,
+        "ssl_options.cacertfile": authority.path,
+        "ssl_options.certfile": certificate,
+        "ssl_options.keyfile": key,
+        "ssl_options.verify": "verify_peer",
+        "ssl_options.fail_if_no_peer_cert": "true",
+    }
+    with RabbitServer(tmp_path_factory.mktemp("tls_rabbit"), configuration):
+        yield f"rabbit://guest:guest@{address}/"
 
 
 @pytest.fixture
@@ -263,8 +269,8 @@ def tls(authority):
 
 @pytest.mark.deep
 def test_calls_and_large_answers_pass_through_tls(stage, tls_rabbit, tls):
-    stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
-    client = stage.client(url=tls_rabbit.tls_url(), options=tls)
+    stage.serve({"echo": echo}, url=tls_rabbit, **tls)
+    client = stage.client(url=tls_rabbit, options=tls)
     large = "x" * 1_000_000
     assert client.call("echo", {}, value=large) == large
 
@@ -285,12 +291,12 @@ def test_a_broker_that_cannot_be_trusted_is_refused(
     if trusted == "stranger":
         tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
     with pytest.raises(BusUnavailable, match=error):
-        stage.serve({"echo": echo}, url=tls_rabbit.tls_url(host), **tls)
+        stage.serve({"echo": echo}, url=tls_rabbit.replace(LOOPBACK, host), **tls)
 
 
 def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
     del tls["ssl_cert_file"], tls["ssl_key_file"]
-    server = stage.server({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
+    server = stage.server({"echo": echo}, url=tls_rabbit, **tls)
     started = in_thread(server.start)
     eventually(lambda: "is [oslo_messaging_rabbit] ssl_cert_file" in (server.problem() or ""))
     server.stop(SOON_S)
@@ -298,7 +304,7 @@ def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
 
 
 def test_a_client_connects_with_tls_by_a_file_alone(stage, tls_rabbit, tls, tmp_path):
-    default = {"transport_url": tls_rabbit.tls_url()}
+    default = {"transport_url": tls_rabbit}
     path = write_config(tmp_path / "client.conf", DEFAULT=default, oslo_messaging_rabbit=tls)
     connected = SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=SOON_S)
     with connected as client, pytest.raises(Undeliverable, match="Nobody listens"):

@@ -10,7 +10,8 @@ from scheduler_worker.cli.manage import main
 from scheduler_worker.service.policies.audit import Actor
 from tests.support import web
 from tests.support.desk import Desk
-from tests.support.engine import PASSWORD, USER, running_engine
+from tests.support.engine import PASSWORD, USER, FakeEngine
+from tests.support.json_server import serving
 from tests.support.servers import free_port
 from tests.support.web import users_file
 from tests.support.workers import write_config
@@ -61,7 +62,7 @@ def import_from(
 
 @pytest.fixture
 def engine():
-    with running_engine() as found:
+    with serving(FakeEngine) as found:
         yield found
 
 
@@ -202,7 +203,7 @@ def test_log_ins_that_fail_and_engines_that_are_away(desk, engine, capsys):
 
 
 def test_the_certificate_is_verified(desk, authority, capsys):
-    with running_engine(authority.issue("engine")) as engine:
+    with serving(FakeEngine, authority.issue("engine")) as engine:
         assert import_from(desk, engine.url, SKIP, "--yes")[0] == 2
         assert "certificate verify failed" in capsys.readouterr().err
         trusted = ["--ca-file", str(authority.path)]

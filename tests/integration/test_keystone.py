@@ -9,8 +9,8 @@ from oslo_config import cfg
 
 from scheduler_worker import api_process
 from scheduler_worker.errors import ConfigError
+from tests.support import json_server, web
 from tests.support import keystone as fake
-from tests.support import web
 from tests.support.servers import free_port
 from tests.support.web import basic, users_file
 from tests.support.workers import load_config
@@ -21,7 +21,7 @@ NEW = {"name": "mine"}
 
 @pytest.fixture
 def keystone():
-    with fake.running_keystone() as found:
+    with json_server.serving(fake.FakeKeystone) as found:
         yield found
 
 

@@ -24,7 +24,8 @@ from scheduler_worker.operations.simulations import begin_rehearsal
 from scheduler_worker.operations.units import list_units
 from tests.support import commands
 from tests.support.edges import AnyOperation, right
-from tests.support.engine import PASSWORD, USER, running_engine
+from tests.support.engine import PASSWORD, USER, FakeEngine
+from tests.support.json_server import serving
 from tests.support.packages import ROOT, build, checkout, registered_in
 from tests.support.patience import PROCESS_S, eventually
 from tests.support.servers import free_port
@@ -219,7 +220,7 @@ def placed(client: SchedulerClient) -> str:
 
 @pytest.mark.deep
 def test_every_command_works(installation, client):
-    with running_engine() as engine:
+    with serving(FakeEngine) as engine:
         values = {
             "root": ROOT,
             "instance": placed(client),

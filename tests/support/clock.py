@@ -4,9 +4,9 @@
 class ManualClock:
     """Both of its times move together, by hand."""
 
-    def __init__(self, time_s: float = 1_700_000_000.0, monotonic_s: float = 1_000.0) -> None:
+    def __init__(self, time_s: float = 1_700_000_000.0) -> None:
         self._time_s = time_s
-        self._monotonic_s = monotonic_s
+        self._monotonic_s = 1_000.0
 
     def time_s(self) -> float:
         return self._time_s

@@ -1,4 +1,4 @@
-"""An example of every command that operators run, in an order in which each of them succeeds.
+"""Commands: what they print, and an example of each, in an order in which each of them succeeds.
 
 The examples are lines of a shell, without the program's name. They run beside a worker ``one`` that
 knows ``examples/hosts.yaml``, has placed the instance ``{instance}`` and tunes the host ``tuned``
@@ -7,7 +7,9 @@ programs read it by default. ``{root}`` is the checkout, ``{engine}``
 the API of an oVirt engine, whose password is in the file ``password``.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from scheduler_worker.cli.program import CommandProgram
 
@@ -86,3 +88,10 @@ MANAGE: Mapping[str, str] = {
 def of(program: CommandProgram) -> set[str]:
     """The names of a program's commands, as it has them."""
     return {name for name, _ in program.command_manager}
+
+
+def plain(run: Callable[..., tuple[int, str, str]], *words: str) -> Any:
+    """What a command prints as JSON; it succeeds and complains of nothing."""
+    status, out, err = run(*words, "-f", "json")
+    assert (status, err) == (0, "")
+    return json.loads(out)

@@ -17,6 +17,7 @@ from scheduler_worker.service.inventory.inventory import Inventory
 from tests.support.patience import SOON_S
 from tests.support.servers import program
 from tests.support.services import host
+from tests.support.topologies import host_cell, pages
 from tests.support.web import PASSWORD, users_file
 from tests.support.workers import load_config
 
@@ -28,20 +29,15 @@ IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 ADMINISTRATOR, READER = "anna", "rita"
 CELLS = {
     "cells": [
-        {
-            "id": number,
-            "socket": number,
-            "memory": 32768,
-            "memory_usage": 8192,
-            "cpuset": [8 * number + 2 + each for each in range(6)],
-            "pcpuset": [8 * number, 8 * number + 1],
-            "pinned_cpus": [8 * number],
-            "siblings": [[8 * number + 2 * each, 8 * number + 2 * each + 1] for each in range(4)],
-            "mempages": [{"size_kb": 2048, "total": 1024, "used": 256}],
-        }
+        host_cell(
+            number, cores=4, socket=number, memory=32768, memory_usage=8192,
+            cpuset=[8 * number + 2 + cpu for cpu in range(6)],
+            pcpuset=[8 * number, 8 * number + 1], pinned_cpus=[8 * number],
+            mempages=pages((2048, 1024), used=256),
+        )
         for number in (0, 1)
     ]
-}
+}  # fmt: skip
 POOLS = [{"vendor_id": "10de", "product_id": "2235", "numa_node": 1, "count": 3}]
 
 

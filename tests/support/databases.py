@@ -42,6 +42,9 @@ class DatabaseServer(Server):
         self.execute(f"CREATE DATABASE {name}")
         return f"{self.url}/{name}"
 
+    def check_ready(self) -> None:
+        self.execute("SELECT 1")
+
     def execute(self, statement: str) -> None:
         """Run a statement as the superuser."""
         raise NotImplementedError
@@ -115,9 +118,6 @@ class PostgresServer(DatabaseServer):
     def stop(self) -> None:
         self._end("pid", signal.SIGINT)  # SIGTERM would wait until all clients have left
 
-    def check_ready(self) -> None:
-        self.execute("SELECT 1")
-
     def execute(self, statement: str) -> None:
         import psycopg
 
@@ -155,9 +155,6 @@ class MariaServer(DatabaseServer):
             "--innodb-buffer-pool-size=64M", "--skip-log-bin",
             f"--pid-file={self.directory.resolve() / 'server.pid'}",
         ])  # fmt: skip
-
-    def check_ready(self) -> None:
-        self.execute("SELECT 1")
 
     def execute(self, statement: str) -> None:
         import pymysql

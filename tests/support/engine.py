@@ -1,10 +1,9 @@
-"""A server that answers as an oVirt engine whose answers are files, over HTTP or TLS."""
+"""An oVirt engine whose answers are files."""
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from tests.support.json_server import Answer, Asked, serving
+from tests.support.json_server import Answer, Asked
 
 ANSWERS = Path(__file__).resolve().parents[1] / "samples" / "ovirt_engine"
 USER, PASSWORD, TOKEN = "reader@internal", "secret words", "t0ken"
@@ -37,10 +36,3 @@ class FakeEngine:
         name = asked.path.removeprefix("/ovirt-engine/api/")
         status, text = self.replaced.get(name) or (200, self.stored(name))
         return Answer(status, text.encode(), {"Content-Type": "application/xml;charset=UTF-8"})
-
-
-def running_engine(
-    certificate: tuple[Path, Path] | None = None,
-) -> AbstractContextManager[FakeEngine]:
-    """An engine that listens; with TLS where it has a certificate and a key."""
-    return serving(FakeEngine, certificate)

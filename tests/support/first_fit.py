@@ -1,4 +1,4 @@
-"""A worker that places first-fit, and hosts and arrivals for replays against it."""
+"""A worker that places first-fit, and arrivals for replays against it."""
 
 import threading
 from types import SimpleNamespace
@@ -8,12 +8,6 @@ from replay.books import limit_of, size_of, use_of
 from replay.streams import Arrival, Plain, flavor
 
 from scheduler_worker.errors import NoValidHost
-
-
-def host(number: int = 0, **fields: Any) -> Plain:
-    """A report of 4 vCPUs, 8 GiB and 100 GiB."""
-    names = {"uuid": f"host-{number}", "host": f"h{number}"}
-    return {**names, "vcpus": 4, "memory_mb": 8192, "local_gb": 100, **fields}
 
 
 def arrival(
@@ -98,7 +92,8 @@ class FirstFit:
         return self._page("reservations", held, marker)
 
     @staticmethod
-    def _page(key: str, rows: list[Plain], marker: str | None, limit: int = 2) -> Plain:
+    def _page(key: str, rows: list[Plain], marker: str | None) -> Plain:
+        """Of two rows."""
         start = int(marker or 0)
-        end = start + limit
+        end = start + 2
         return {key: rows[start:end], "next": str(end) if end < len(rows) else None}

@@ -1,11 +1,10 @@
 """A Keystone on the loopback: it logs a service in, and says what it knows of tokens (API v3)."""
 
 import uuid
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.support.json_server import Answer, Asked, serving
+from tests.support.json_server import Answer, Asked
 
 PASSWORD = "service secret"
 
@@ -70,10 +69,6 @@ class FakeKeystone:
         ]
         document = {"token": {**self.tokens[secret], "catalog": catalog}}
         return Answer(201, document, {"X-Subject-Token": secret})
-
-
-def running_keystone() -> AbstractContextManager[FakeKeystone]:
-    return serving(FakeKeystone)
 
 
 def options(keystone: FakeKeystone, **others: Any) -> dict[str, Any]:

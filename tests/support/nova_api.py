@@ -178,7 +178,7 @@ class FakeNova:
 @contextmanager
 def running_nova() -> Iterator[FakeNova]:
     with (
-        keystone.running_keystone() as tokens,
+        serving(keystone.FakeKeystone) as tokens,
         serving(lambda address: FakeNova(address, tokens)) as nova,
     ):
         tokens.endpoints["compute"] = nova.url

@@ -29,8 +29,8 @@ class Threshold(msgspec.Struct, frozen=True):
     threshold: float = 1.0
 
 
-class Overloaded(Filter):
-    """Keeps hosts that are not overloaded."""
+class Bought(Filter):
+    """Comes from a vendor."""
 
     parameters_type = Threshold
 
@@ -38,15 +38,9 @@ class Overloaded(Filter):
         return hosts.free_ram_mb >= self.parameters.threshold
 
 
-class Bought(Overloaded):
-    """Comes from a vendor."""
+class Overloaded(Bought):
+    """Keeps hosts that are not overloaded."""
 
-    @classmethod
-    def is_internal(cls) -> bool:
-        return False
-
-
-class Own(Overloaded):
     @classmethod
     def is_internal(cls) -> bool:
         return True
@@ -66,7 +60,7 @@ class Balancing(Balance):
 
 
 UNITS = [
-    entry("Overloaded", Own),
+    entry("Overloaded", Overloaded),
     entry("Bought", Bought),
     entry("EvenCpu", EvenCpuWeight),
     entry("Spread", Balancing),

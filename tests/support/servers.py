@@ -186,25 +186,22 @@ class Server:
 
 
 class RedisServer(Server):
-    """A Redis with an append-only file.
+    """A Redis with an append-only file; ``options`` are settings with underscores for hyphens.
 
-    With ``fsync="always"`` every change is on the disk before it is answered. Otherwise a killed
-    server may have forgotten its last two seconds: it puts off writing while the disk is slow.
+    With ``appendfsync="always"`` every change is on the disk before it is answered. Otherwise a
+    killed server may have forgotten its last two seconds: it puts off writing while the disk is
+    slow.
     """
 
     name = "Redis"
 
-    def __init__(self, directory: Path, *, fsync: str = "everysec") -> None:
+    def __init__(self, directory: Path, **options: object) -> None:
         super().__init__(directory)
-        self._fsync = fsync
+        self.options = options
 
     @property
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}/0"
-
-    def options(self) -> Mapping[str, object]:
-        """Further settings of the server."""
-        return {}
 
     def command(self) -> list[str]:
         options = {
@@ -212,11 +209,10 @@ class RedisServer(Server):
             "bind": LOOPBACK,
             "dir": self.directory.resolve(),
             "appendonly": "yes",
-            "appendfsync": self._fsync,
             "save": "",
             "daemonize": "no",
             "repl-diskless-sync-delay": 0,
-            **self.options(),
+            **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return [program("redis-server"), *flags]
@@ -227,17 +223,6 @@ class RedisServer(Server):
             answer = connection.recv(4096).decode(errors="replace")
         if f"process_id:{self.pid}\r\n" not in answer:  # loading, or a stranger on this port
             raise ServerFailed(answer.partition("\r\n")[0])
-
-
-class RedisReplica(RedisServer):
-    """A replica of another Redis."""
-
-    def __init__(self, directory: Path, master: RedisServer) -> None:
-        super().__init__(directory)
-        self._master = master
-
-    def options(self) -> Mapping[str, object]:
-        return {"replicaof": f"{LOOPBACK} {self._master.port}"}
 
 
 class RedisSentinel(RedisServer):
@@ -264,58 +249,21 @@ class RedisSentinel(RedisServer):
         return [program("redis-server"), str(file.resolve()), "--sentinel"]
 
 
-class TlsRedisServer(RedisServer):
-    """A Redis that also listens with TLS."""
-
-    ports = ("port", "tls_port")
-
-    def __init__(self, directory: Path, *, certificate: Path, key: Path) -> None:
-        super().__init__(directory)
-        self._files = {"tls-cert-file": certificate.resolve(), "tls-key-file": key.resolve()}
-
-    @property
-    def tls_port(self) -> int:
-        return self._number("tls_port")
-
-    def options(self) -> Mapping[str, object]:
-        return {"tls-port": self.tls_port, "tls-auth-clients": "no", **self._files}
-
-
-class RedisClusterServer(RedisServer):
-    """A member of a Redis Cluster, once it has met the others."""
-
-    ports = ("port", "bus_port")
-
-    def options(self) -> Mapping[str, object]:
-        return {
-            "cluster-enabled": "yes",
-            "cluster-port": self.bus_port,
-            "cluster-node-timeout": 2000,
-            "cluster-replica-validity-factor": 0,
-        }
-
-    @property
-    def bus_port(self) -> int:
-        return self._number("bus_port")
-
-
 class RabbitServer(Server):
     """A RabbitMQ of one node, with an epmd of its own; needs no privileges."""
 
     name = "RabbitMQ"
-    ports: Sequence[str] = ("port", "dist_port", "epmd_port")
+    ports = ("port", "dist_port", "epmd_port")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, configuration: Mapping[str, object] = {}) -> None:
+        """``configuration`` has the lines of ``rabbitmq.conf``."""
         super().__init__(directory)
+        self._configuration = configuration
         self._spare_vhosts: list[str] = []
 
     @property
     def url(self) -> str:
         return self.url_of("/")
-
-    def configuration(self) -> Mapping[str, object]:
-        """The lines of ``rabbitmq.conf``."""
-        return {}
 
     def url_of(self, vhost: str) -> str:
         """The URL of a virtual host, as oslo.messaging writes it."""
@@ -342,7 +290,7 @@ class RabbitServer(Server):
         program("rabbitmq-server", RABBIT_PROGRAMS)  # before epmd runs in vain
         self.take_ports()
         (self.directory / "plugins").write_text("[].\n")
-        lines = [f"{name} = {value}\n" for name, value in self.configuration().items()]
+        lines = [f"{name} = {value}\n" for name, value in self._configuration.items()]
         (self.directory / "rabbitmq.conf").write_text("".join(lines))
         epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
         self._launch("epmd_pid", epmd, os.environ)
@@ -386,27 +334,6 @@ class RabbitServer(Server):
         address = f"{LOOPBACK}:{self.port}"
         with amqp.Connection(address, "guest", "guest", connect_timeout=2, read_timeout=5) as link:
             link.channel().close()
-
-
-class TlsRabbitServer(RabbitServer):
-    """A RabbitMQ that also listens with TLS and verifies client certificates."""
-
-    ports = (*RabbitServer.ports, "tls_port")
-
-    def __init__(self, directory: Path, *, authority: Path, certificate: Path, key: Path) -> None:
-        super().__init__(directory)
-        self._files = {"cacertfile": authority, "certfile": certificate, "keyfile": key}
-
-    def tls_url(self, host: str = LOOPBACK) -> str:
-        return f"rabbit://guest:guest@{host}:{self._number('tls_port')}/"
-
-    def configuration(self) -> Mapping[str, object]:
-        return {
-            "listeners.ssl.default": f"{LOOPBACK}:{self._number('tls_port')}",
-            **{f"ssl_options.{name}": path.resolve() for name, path in self._files.items()},
-            "ssl_options.verify": "verify_peer",
-            "ssl_options.fail_if_no_peer_cert": "true",
-        }
 
 
 def program(name: str, *places: Path) -> str:

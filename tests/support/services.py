@@ -12,7 +12,6 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport, state_of
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.forms import parsed
 from scheduler_worker.operations.operation import Call, Operation
@@ -120,25 +119,22 @@ class World:
         )
 
     def feed(
-        self,
-        barrier: RefreshBarrier | None = None,
-        observer: Observer | None = None,
-        verifying: VerifyingPorts | None = None,
+        self, barrier: RefreshBarrier | None = None, verifying: VerifyingPorts | None = None
     ) -> None:
         """From now on decide by a scheduler whose hosts come from a feed."""
-        self.scheduler = self._scheduler(
-            barrier=barrier, verifying=verifying, observer=observer or self.observed
-        )
+        self.scheduler = self._scheduler(barrier=barrier, verifying=verifying)
 
     def _scheduler(self, **ports: Any) -> Scheduler:
-        given = {"observer": self.observed, "placement": self.placement, "asking": self.asking}
         return Scheduler(
             fleet=self.fleet,
             lock=self.state,
             pipelines=lambda: self.pipelines,
             clock=self.clock,
             limits=self.limits,
-            **given | ports,
+            observer=self.observed,
+            placement=self.placement,
+            asking=self.asking,
+            **ports,
         )
 
     def _services(self) -> UseCases:

@@ -1,7 +1,8 @@
-"""The small cloud that most tests of operations and of the REST API begin with."""
+"""The small cloud that most tests of operations and of the REST API begin with; a certificate."""
 
 import pytest
 
+from tests.support.certificates import SOME
 from tests.support.rest import Rest
 
 
@@ -9,3 +10,11 @@ from tests.support.rest import Rest
 def rest() -> Rest:
     """Clusters ``east`` and ``west``, with a host each."""
     return Rest("east", "west")
+
+
+@pytest.fixture
+def pem(tmp_path) -> str:
+    """The path of an expired certificate."""
+    path = tmp_path / "some.pem"
+    path.write_text(SOME)
+    return str(path)

@@ -6,14 +6,6 @@ import pytest
 
 from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
-from tests.support.certificates import SOME
-
-
-@pytest.fixture
-def pem(tmp_path):
-    path = tmp_path / "some.pem"
-    path.write_text(SOME)
-    return str(path)
 
 
 def test_certificates_are_verified(pem):

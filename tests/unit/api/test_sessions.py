@@ -50,11 +50,6 @@ def fail(sessions, times=1, *, name="anna", address=HERE):
             sessions.log_in(name, "wrong password", address)
 
 
-def test_the_right_password_gives_the_roles(sessions):
-    caller = sessions.log_in("anna", "correct horse", HERE)
-    assert caller == Caller("anna", (Grant("reader"),), HERE)
-
-
 @pytest.mark.parametrize("name", ["anna", "nobody", ""])
 def test_wrong_names_and_passwords_look_alike(sessions, name):
     with pytest.raises(LoginFailed, match="name or password"):

@@ -1,15 +1,11 @@
 """The memory engine with a clock that the test moves; the rest is in ``tests/contract``."""
 
-import time
-
 import pytest
 
-from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MEMO_S, MemoryState
-from scheduler_worker.errors import StaleFencingToken
 from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Transaction
 from tests.support.clock import ManualClock
-from tests.support.threads import Threads
+from tests.support.threads import in_thread
 
 SCOPE = "c"
 NEVER = Seen()
@@ -44,15 +40,6 @@ def test_a_record_expires_at_its_time(state, clock):
     assert keys(state) == set()
 
 
-def test_a_renewed_record_expires_at_its_new_time(state, clock):
-    state.write(SCOPE, [put("p", clock.time_s() + 1)])
-    state.write(SCOPE, [put("p", clock.time_s() + 5)])
-    clock.advance(4)
-    assert keys(state) == {"p"}
-    clock.advance(1)
-    assert keys(state) == set()
-
-
 def test_a_jump_of_the_clock_expires_no_record_early(state, clock):
     state.write(SCOPE, [put("p", clock.time_s() + 300)])
     for _ in range(2):
@@ -78,24 +65,12 @@ def test_a_jump_that_is_undone_has_no_effect(state, clock):
     assert keys(state) == set()
 
 
-def test_a_lease_ends_at_its_time(state, clock):
-    lease = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
-    assert lease.ends_at_s == clock.monotonic_s() + 10
-    clock.advance(9.99)
-    again = state.acquire("other", timeout_s=0, seen=NEVER)
-    state.commit(lease, [put("in time")])
-    clock.advance(10)
-    with pytest.raises(StaleFencingToken):
-        state.commit(again, [put("late")])
-
-
 def test_a_waiter_notices_that_the_clock_was_moved(state, clock):
     first = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
-    with Threads(1) as pool:
-        waiting = pool.submit(state.acquire, SCOPE, timeout_s=60, seen=NEVER)
-        while not waiting.done():
-            clock.advance(1)
-        assert waiting.result().token > first.token
+    waiting = in_thread(state.acquire, SCOPE, timeout_s=60, seen=NEVER)
+    while not waiting.done():
+        clock.advance(1)
+    assert waiting.result().token > first.token
 
 
 def test_once_is_recognised_for_ten_minutes(state, clock):
@@ -105,9 +80,3 @@ def test_once_is_recognised_for_ten_minutes(state, clock):
     assert state.write(SCOPE, [guarded], once="x").applied == (True,)
     clock.advance(1)
     assert state.write(SCOPE, [guarded], once="x").applied == (False,)
-
-
-def test_the_clocks():
-    clock = SystemClock()
-    assert time.time() <= clock.time_s() <= time.time()
-    assert time.monotonic() <= clock.monotonic_s() <= time.monotonic()

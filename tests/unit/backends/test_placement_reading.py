@@ -11,25 +11,9 @@ from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import ProviderFacts
 from scheduler_worker.model.sizes import MAX_SIZE
 from tests.support.patience import SOON_S
-from tests.support.threads import Threads
+from tests.support.threads import in_thread
 
 PATH = "/resource_providers/p"
-
-
-class HangingSession(PlacementSession):
-    """Never answers until the test lets it."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
-        self.answers = threading.Event()
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def request(self, method, path, body=None, **options):
-        self.asked.release()
-        self.answers.wait(SOON_S)
-        return PlacementAnswer(404, None)
 
 
 class FakeSession(PlacementSession):
@@ -47,6 +31,20 @@ class FakeSession(PlacementSession):
             return PlacementAnswer(404, None)
         found = self.answers[path]
         return found if isinstance(found, PlacementAnswer) else PlacementAnswer(200, found)
+
+
+class HangingSession(FakeSession):
+    """Never answers until the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked = threading.Semaphore(0)
+        self.goes_on = threading.Event()
+
+    def request(self, method, path, body=None, **options):
+        self.asked.release()
+        self.goes_on.wait(SOON_S)
+        return super().request(method, path)
 
 
 def reader_of(answers: dict[str, Any]) -> PlacementReader:
@@ -108,13 +106,12 @@ def test_a_list_that_is_not_there_is_an_error():
 def test_a_reading_ends_clearly_when_the_worker_stops():
     session = HangingSession()
     reader = PlacementReader(session, concurrency=1)
-    with Threads(1) as threads:
-        reading = threads.submit(reader.uses, ["p", "q", "r"])
-        assert session.asked.acquire(timeout=SOON_S)
-        reader.close()
-        session.answers.set()
-        with pytest.raises(PlacementUnavailable, match="the worker stops"):
-            reading.result(SOON_S)
+    reading = in_thread(reader.uses, ["p", "q", "r"])
+    assert session.asked.acquire(timeout=SOON_S)
+    reader.close()
+    session.goes_on.set()
+    with pytest.raises(PlacementUnavailable, match="the worker stops"):
+        reading.result(SOON_S)
     with pytest.raises(PlacementUnavailable, match="the worker stops"):
         reader.uses(["p"])
 
@@ -122,11 +119,10 @@ def test_a_reading_ends_clearly_when_the_worker_stops():
 def test_providers_are_read_as_many_at_a_time_as_there_are_connections():
     session = HangingSession()
     reader = PlacementReader(session, concurrency=3)
-    with Threads(1) as threads:
-        reading = threads.submit(reader.facts, [str(number) for number in range(9)])
-        for _ in range(3):
-            assert session.asked.acquire(timeout=SOON_S)
-        assert not session.asked.acquire(blocking=False)
-        session.answers.set()
-        assert reading.result(SOON_S) == {}
+    reading = in_thread(reader.facts, [str(number) for number in range(9)])
+    for _ in range(3):
+        assert session.asked.acquire(timeout=SOON_S)
+    assert not session.asked.acquire(blocking=False)
+    session.goes_on.set()
+    assert reading.result(SOON_S) == {}
     reader.close()

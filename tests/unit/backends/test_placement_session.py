@@ -4,6 +4,7 @@ import json
 import re
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from keystoneauth1 import exceptions as keystone_errors
@@ -13,18 +14,9 @@ from scheduler_worker.backends.placement.session import PlacementSession, open_s
 from scheduler_worker.errors import ConfigError, PlacementRefused, PlacementUnavailable
 
 
-class FakeAdapter:
-    """Answers every request alike, and remembers them."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.requests: list[tuple[str, str, dict[str, Any]]] = []
-
-    def request(self, path: str, method: str, **arguments: Any) -> Any:
-        self.requests.append((path, method, arguments))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+def session_of(answer: Any, **options: Any) -> PlacementSession:
+    """A session that answers a request so, or fails with the error."""
+    return PlacementSession(Mock(**{"request.side_effect": [answer]}), **options)
 
 
 def response(status: int, body: Any = None) -> SimpleNamespace:
@@ -43,13 +35,13 @@ def from_file(tmp_path: Any, text: str) -> cfg.ConfigOpts:
 @pytest.mark.parametrize("status", [200, 204, 400, 404, 409])
 @pytest.mark.parametrize(("sent", "body"), [({"a": 1}, {"a": 1}), (b"<html>gone</html>", None)])
 def test_an_answer_is_returned_whatever_it_says(status, sent, body):
-    session = PlacementSession(FakeAdapter(response(status, sent)))
+    session = session_of(response(status, sent))
     assert session.request("GET", "/x") == (status, body)
 
 
 def test_code_and_detail_of_an_error():
     body = {"errors": [{"code": "placement.concurrent_update", "detail": "moved on"}]}
-    session = PlacementSession(FakeAdapter(response(409, body)))
+    session = session_of(response(409, body))
     answer = session.request("POST", "/allocations", {})
     assert answer.error == ("placement.concurrent_update", "moved on")
     assert not answer.is_ok
@@ -57,7 +49,7 @@ def test_code_and_detail_of_an_error():
 
 @pytest.mark.parametrize("body", [None, [], {"errors": []}, {"errors": ["text"]}, b"no json"])
 def test_an_answer_without_errors_has_an_empty_one(body):
-    assert PlacementSession(FakeAdapter(response(409, body))).request("GET", "/x").error == ("", "")
+    assert session_of(response(409, body)).request("GET", "/x").error == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +83,7 @@ def test_an_answer_without_errors_has_an_empty_one(body):
 )
 def test_what_may_be_over_soon_is_told_from_what_needs_an_operator(answer, error, text):
     with pytest.raises(error, match=re.escape(text)):
-        PlacementSession(FakeAdapter(answer)).request("GET", "/x")
+        session_of(answer).request("GET", "/x")
 
 
 @pytest.mark.parametrize(
@@ -105,16 +97,15 @@ def test_what_may_be_over_soon_is_told_from_what_needs_an_operator(answer, error
     ],
 )
 def test_why_it_would_not_serve_a_worker(answer, problem):
-    found = PlacementSession(FakeAdapter(answer)).problem()
+    found = session_of(answer).problem()
     assert found is None if problem is None else problem in str(found)
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 20.0), (3.0, 3.0), (50.0, 20.0)])
 def test_the_caller_shortens_the_timeout_and_does_not_lengthen_it(asked, expected):
-    adapter = FakeAdapter(response(200))
-    PlacementSession(adapter, timeout_s=20.0).request("GET", "/x", timeout_s=asked)
-    [(_, _, arguments)] = adapter.requests
-    assert arguments["timeout"] == expected
+    session = session_of(response(200), timeout_s=20.0)
+    session.request("GET", "/x", timeout_s=asked)
+    assert session._adapter.request.call_args.kwargs["timeout"] == expected
 
 
 def test_the_options_of_a_nova_conf(tmp_path):

@@ -10,7 +10,6 @@ from scheduler_worker.backends.redis.addresses import open_nodes, without_accoun
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import LONGEST_WAIT_S, Address, ClusterNodes, RedisNode
 from scheduler_worker.errors import ConfigError
-from tests.support.certificates import SOME
 
 
 def nodes(url: str) -> Any:
@@ -49,25 +48,18 @@ def test_a_sentinel_url_names_service_database_and_account():
         assert {each["socket_timeout"] for each in sentinels} == {4.0}
 
 
-@pytest.fixture
-def ca_certs(tmp_path) -> str:
-    path = tmp_path / "ca.pem"
-    path.write_text(SOME)
-    return str(path)
-
-
-def test_tls_is_used_for_servers_and_sentinels(ca_certs):
-    (node,) = nodes(f"rediss+sentinel://a/blue?ssl_ca_certs={ca_certs}").all().values()
+def test_tls_is_used_for_servers_and_sentinels(pem):
+    (node,) = nodes(f"rediss+sentinel://a/blue?ssl_ca_certs={pem}").all().values()
     pool = pools(node)[0]
     (sentinel,) = pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
     assert pool.connection_class is SentinelManagedSSLConnection
     assert sentinel.connection_pool.connection_class is SSLConnection
     for each in (pool, sentinel.connection_pool):
-        assert each.connection_kwargs["ssl_ca_certs"] == ca_certs
+        assert each.connection_kwargs["ssl_ca_certs"] == pem
 
 
-def test_a_cluster_url_names_some_of_its_servers(ca_certs):
-    cluster = nodes(f"rediss+cluster://me:p%40ss@a:1,b?ssl_ca_certs={ca_certs}")
+def test_a_cluster_url_names_some_of_its_servers(pem):
+    cluster = nodes(f"rediss+cluster://me:p%40ss@a:1,b?ssl_ca_certs={pem}")
     assert isinstance(cluster, ClusterNodes)
     assert cluster._seeds == [("a", 1), ("b", 6379)]
     for pool in pools(cluster._node(Address("c", 7))):
@@ -75,7 +67,7 @@ def test_a_cluster_url_names_some_of_its_servers(ca_certs):
         assert pool.connection_class is SSLConnection
         assert (options["host"], options["port"]) == ("c", 7)
         assert (options["username"], options["password"]) == ("me", "p@ss")
-        assert options["ssl_ca_certs"] == ca_certs
+        assert options["ssl_ca_certs"] == pem
 
 
 @pytest.mark.parametrize("url", ["redis://a", "redis+sentinel://a/blue", "redis+cluster://a"])

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 
 import pytest
@@ -11,6 +10,7 @@ import yaml
 from scheduler_worker.cli import bind
 from scheduler_worker.cli.bind import duration
 from scheduler_worker.errors import NoValidHost
+from tests.support.commands import plain
 from tests.support.edges import Edges
 from tests.support.rest import Rest
 from tests.support.services import host
@@ -30,13 +30,6 @@ def ctl(rest, capsys):
     """Runs a command; returns its status, output and error."""
     edges = Edges(rest)
     return lambda *words: edges.run(capsys, *words)
-
-
-def plain(ctl, *words):
-    """What a command prints as JSON."""
-    status, out, err = ctl(*words, "-f", "json")
-    assert (status, err) == (0, "")
-    return json.loads(out)
 
 
 @pytest.fixture

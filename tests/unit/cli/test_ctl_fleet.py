@@ -16,6 +16,7 @@ from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc import dispatcher
+from tests.support.commands import plain
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hosts.yaml"
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}}
@@ -31,13 +32,6 @@ PACKING = {
 def reported(ctl):
     assert ctl("host", "report", str(EXAMPLE))[0] == 0
     return ctl
-
-
-def plain(ctl, *words):
-    """What a command prints as JSON."""
-    status, out, err = ctl(*words, "-f", "json")
-    assert (status, err) == (0, "")
-    return json.loads(out)
 
 
 @pytest.fixture

@@ -42,9 +42,9 @@ def run(command, *options):
     return main(["tuning", command, "p.yaml", "--samples", "s.yaml", *options])
 
 
-def samples(text, parameters=None, at_most=100):
+def samples(text, parameters=None):
     Path("s.yaml").write_text(text)
-    return read_samples(Path("s.yaml"), parameters or {}, at_most=at_most)
+    return read_samples(Path("s.yaml"), parameters or {}, at_most=100)
 
 
 # Samples and parameters

@@ -132,8 +132,6 @@ def test_a_collection_is_read_with_more_elements_than_a_body_may_have():
         (types.Cluster, "<cluster/>", "is a <cluster>, not a <clusters>"),
         (types.Cluster, WRONG_WEIGHT, "is a <weights>"),
         (types.Weight, WRONG_WEIGHT, r"weights: .*factor"),
-        (types.Cluster, "", "not well-formed"),
-        (types.Cluster, "<a>" * 20 + "</a>" * 20, "nested"),
     ],
 )
 def test_other_texts_are_no_collection(kind, text, problem):

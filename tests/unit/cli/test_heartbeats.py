@@ -2,9 +2,11 @@
 
 import math
 import os
+import socket
 import time
 import types
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,41 +37,20 @@ def watched(monkeypatch):
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
 
 
-class Worker:
-    """The part of a worker that a daemon uses."""
-
-    def __init__(self):
-        self.hung = None
-        self.lacks = []
-        self.reloaded = 0
-        self.serves = True
-        self.monitor = types.SimpleNamespace(last_missing=lambda: self.lacks)
-
-    def is_alive(self):
-        return self.hung
-
-    def reload(self):
-        self.reloaded += 1
-
-    def start(self):
-        return self.serves
-
-
-class Lifeline:
-    """Records what is sent."""
-
-    def __init__(self):
-        self.sent = b""
-
-    def send(self, message, flags):
-        self.sent += message
-
-
 @pytest.fixture
 def daemon(watched, clock, notified):
-    worker: Any = Worker()
-    lifeline: Any = Lifeline()
-    return Daemon(worker, lifeline)
+    """Of a worker that starts, lacks nothing and does not hang."""
+    worker = Mock()
+    worker.is_alive.return_value = None
+    worker.monitor.last_missing.return_value = []
+    return Daemon(worker, Mock())
+
+
+def sent(daemon):
+    """What the supervisor got, and was not waited for to read."""
+    calls = [call.args for call in daemon._lifeline.send.call_args_list]
+    assert {flags for _, flags in calls} <= {socket.MSG_DONTWAIT}
+    return b"".join(message for message, _ in calls)
 
 
 def test_the_watchdog_gets_three_heartbeats_in_its_time(watched, clock, notified):
@@ -97,46 +78,44 @@ def test_without_a_watchdog_no_heartbeat_is_sent(monkeypatch, notified, environm
 
 
 def test_a_worker_that_starts_sends_heartbeats(daemon, notified):
-    daemon._worker.hung = "not asked yet"
+    daemon._worker.is_alive.return_value = "not asked yet"
     daemon._send_heartbeats()
     assert notified == ["WATCHDOG=1"]
-    assert daemon._lifeline.sent == ALIVE
+    assert sent(daemon) == ALIVE
 
 
 def test_a_worker_that_hangs_sends_no_heartbeats_until_it_goes_on(daemon, notified, clock, caplog):
     daemon._start()
     notified.clear()
-    daemon._worker.hung = "no heartbeat"
+    daemon._worker.is_alive.return_value = "no heartbeat"
     for _ in range(3):
         daemon._send_heartbeats()
         clock.now_s += 10
     assert notified == ["STATUS=Hangs: no heartbeat"]
-    assert daemon._lifeline.sent == READY
+    assert sent(daemon) == READY
     assert caplog.text.count("The worker hangs: no heartbeat") == 1
-    daemon._worker.hung = None
+    daemon._worker.is_alive.return_value = None
     daemon._send_heartbeats()
     assert notified[1:] == ["WATCHDOG=1", "STATUS=Serving"]
 
 
 def test_the_status_says_what_is_missing(daemon, notified, clock):
     daemon._start()
-    daemon._worker.lacks = ["the bus is away", "the state is away"]
+    lacks = ["the bus is away", "the state is away"]
+    daemon._worker.monitor.last_missing.return_value = lacks
     daemon._send_heartbeats()
     assert notified[-1] == "STATUS=Not ready: the bus is away; the state is away"
 
 
 def test_a_worker_that_is_stopped_while_it_starts_does_not_say_ready(daemon, notified):
-    daemon._worker.serves = False
+    daemon._worker.start.return_value = False
     daemon._start()
     assert notified == []
-    assert daemon._lifeline.sent == b""
+    assert sent(daemon) == b""
 
 
 def test_a_supervisor_that_was_killed_with_unread_heartbeats_is_noticed(daemon):
-    def reset(size):
-        raise ConnectionResetError
-
-    daemon._lifeline.recv = reset
+    daemon._lifeline.recv.side_effect = ConnectionResetError
     daemon._watch()
     assert daemon._orphaned.is_set()
 
@@ -144,49 +123,34 @@ def test_a_supervisor_that_was_killed_with_unread_heartbeats_is_noticed(daemon):
 def test_a_reload_before_the_start_is_over_does_not_say_ready(daemon, notified):
     daemon._reload()
     assert notified == []
-    assert daemon._worker.reloaded == 1
+    daemon._worker.reload.assert_called_once_with()
 
 
 def test_a_supervisor_that_reads_late_does_not_block_the_worker(daemon):
-    def full(message, flags):
-        raise BlockingIOError
-
-    daemon._lifeline.send = full
+    daemon._lifeline.send.side_effect = BlockingIOError
     daemon._notify_supervisor(ALIVE)
 
 
-class Child(supervisor._Child):
-    """The part of a child that a supervisor uses."""
-
-    number = 0
-    ready = True
-
-    def __init__(self, silent_s=0.0):
-        self.silent_s = silent_s
-
-    def receive(self):
-        pass
-
-    def silence_s(self):
-        return self.silent_s
+def child(silent_s=0.0, ready=True) -> Any:
+    """A worker as its supervisor knows it."""
+    return Mock(ready=ready, silence_s=lambda: silent_s)
 
 
 def test_the_supervisor_sends_heartbeats_while_every_worker_does(watched, clock, notified):
     watcher = supervisor.Supervisor([], 0, stop_timeout_s=1)
-    watcher._children = [Child(), Child(1.9)]
+    watcher._children = [child(), child(1.9)]
     watcher._check_children()
     assert notified.count("WATCHDOG=1") == 1
     clock.now_s += 10
-    watcher._children = [Child(), Child(2.1)]
+    watcher._children = [child(), child(2.1)]
     watcher._check_children()
     assert notified.count("WATCHDOG=1") == 1
 
 
 def test_the_supervisor_is_ready_when_all_workers_are(watched, clock, notified):
     watcher = supervisor.Supervisor([], 0, stop_timeout_s=1)
-    late = Child()
-    late.ready = False
-    watcher._children = [Child(), late]
+    late = child(ready=False)
+    watcher._children = [child(), late]
     watcher._check_children()
     assert "READY=1" not in notified
     late.ready = True

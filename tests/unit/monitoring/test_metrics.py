@@ -1,7 +1,5 @@
 """Metrics count events, with bounded labels; and what a worker remembers of five minutes."""
 
-import threading
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -26,6 +24,7 @@ from scheduler_worker.monitoring.metrics import Metrics, Window, why_no_host
 from scheduler_worker.observer import Outcome
 from tests.support.clock import ManualClock
 from tests.support.interrupted import raising
+from tests.support.threads import Threads
 
 LOAD = Load(
     running=3,
@@ -40,9 +39,6 @@ LOAD = Load(
 class Scraped(Metrics):
     """Metrics read through their exposition, as by a scraper."""
 
-    def __init__(self, load=lambda: LOAD):
-        super().__init__(load)
-
     def value(self, name, **labels):
         return self.all().get((f"scheduler_{name}", frozenset(labels.items())))
 
@@ -56,7 +52,7 @@ class Scraped(Metrics):
 
 @pytest.fixture
 def metrics():
-    return Scraped()
+    return Scraped(lambda: LOAD)
 
 
 def test_durations_are_in_buckets(metrics):
@@ -176,19 +172,11 @@ def test_no_count_is_lost_between_threads(metrics):
             metrics.count(events.REQUESTS, "m", "ok")
             metrics.time(events.LOCK_WAIT, 0.001, "c")
 
-    threads = [threading.Thread(target=many, daemon=True) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with Threads(4) as threads:
+        for _ in range(4):
+            threads.submit(many)
     assert metrics.value("requests_total", method="m", result="ok") == 20_000
     assert metrics.value("lock_wait_seconds_count", cluster="c") == 20_000
-
-
-def test_two_workers_in_a_process_have_their_own_metrics(metrics):
-    other = Scraped()
-    metrics.count(events.STATE_ERRORS)
-    assert other.value("redis_errors_total") == 0
 
 
 def test_the_openmetrics_format_is_supported(metrics):
@@ -228,12 +216,6 @@ def test_the_place_of_an_old_step_is_used_again(recent, clock):
         clock.advance(10)
     assert recent.lately().placed == 29
     assert recent.lately().over_s == pytest.approx(290)
-
-
-def test_long_pauses_leave_nothing(recent, clock):
-    decide(recent)
-    clock.advance(86_400)
-    assert recent.lately().placed == 0
 
 
 def test_locks_are_timed_by_cluster(recent):

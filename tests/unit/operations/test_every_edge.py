@@ -66,7 +66,7 @@ def words_of(operation, given, folder) -> list[str]:
     return words
 
 
-def asked(edges, edge, operation, given, capsys=None) -> Any:
+def asked(edges, edge, operation, given) -> Any:
     """The plain answer over an edge, a list as its items."""
     if edge == "rpc":
         found = edges.rpc(operation, given)

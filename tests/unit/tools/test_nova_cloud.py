@@ -1,8 +1,12 @@
 """The books of a cloud, and the files that its services read."""
 
+from collections import Counter
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 from nova_cloud.books import Books
-from nova_cloud.client import ComputeClient, PlacementClient, Server
+from nova_cloud.client import Server
 from nova_cloud.fleet import FLAVORS
 
 SMALL = FLAVORS["small"].resources
@@ -15,42 +19,27 @@ def server(id, host="cmp1", *, status="ACTIVE", resources=SMALL) -> Server:
     )  # fmt: skip
 
 
-class Nova(ComputeClient):
+def nova(*servers, migrations=()) -> Any:
     """The compute API with these servers and migrations."""
 
-    def __init__(self, *servers, migrations=()):
-        self._servers = servers
-        self._migrations = migrations
+    def of(server_id):
+        return [each for each in migrations if each["instance_uuid"] == server_id]
 
-    def servers(self, query=""):
-        return list(self._servers)
-
-    def migrations(self, server_id):
-        return [each for each in self._migrations if each["instance_uuid"] == server_id]
+    return Mock(servers=lambda _="": list(servers), migrations=of)
 
 
-class Placement(PlacementClient):
+def placement(allocations, **usages) -> Any:
     """Placement with these allocations, and usages that follow from them unless they are given."""
+    held = {f"uuid of {name}": allocations.get(name, {}) for name in ("cmp1", "cmp2")}
 
-    def __init__(self, allocations, usages=None):
-        self._allocations = {"cmp1": {}, "cmp2": {}, **allocations}
-        self._usages = usages or {}
+    def sums(provider):
+        total: Counter[str] = Counter()
+        for resources in held[provider].values():
+            total.update(resources)
+        return usages.get(provider.removeprefix("uuid of "), dict(total))
 
-    def providers(self):
-        return {name: f"uuid of {name}" for name in self._allocations}
-
-    def consumers(self, provider):
-        return self._allocations[provider.removeprefix("uuid of ")]
-
-    def usages(self, provider):
-        name = provider.removeprefix("uuid of ")
-        if name in self._usages:
-            return self._usages[name]
-        total = {}
-        for resources in self._allocations[name].values():
-            for resource, amount in resources.items():
-                total[resource] = total.get(resource, 0) + amount
-        return total
+    providers = {uuid.removeprefix("uuid of "): uuid for uuid in held}
+    return Mock(providers=lambda: providers, consumers=held.get, usages=sums)
 
 
 def migration(server_id, **fields):
@@ -61,14 +50,14 @@ def migration(server_id, **fields):
 
 
 def disagreements(allocations, one, *migrations):
-    return Books(Nova(one, migrations=migrations), Placement(allocations)).disagreements()
+    return Books(nova(one, migrations=migrations), placement(allocations)).disagreements()
 
 
 def test_a_server_has_its_flavor_on_its_host():
-    books = Books(Nova(server("a")), Placement({"cmp1": {"a": SMALL}}))
+    books = Books(nova(server("a")), placement({"cmp1": {"a": SMALL}}))
     assert books.places("a") == {"cmp1": SMALL}
     assert not books.is_empty
-    assert Books(Nova(), Placement({})).is_empty
+    assert Books(nova(), placement({})).is_empty
 
 
 @pytest.mark.parametrize(
@@ -90,8 +79,8 @@ def test_what_does_not_agree_is_said(allocations, what):
 
 
 def test_usages_that_are_not_the_sum_of_allocations_are_noticed():
-    placement = Placement({"cmp1": {"a": SMALL}}, {"cmp1": {"VCPU": 2}})
-    [found] = Books(Nova(server("a")), placement).disagreements()
+    overused = placement({"cmp1": {"a": SMALL}}, cmp1={"VCPU": 2})
+    [found] = Books(nova(server("a")), overused).disagreements()
     assert found.startswith("cmp1: its usages are {'VCPU': 2}, but its allocations add up to")
 
 

@@ -10,7 +10,8 @@ from replay.driver import Settings
 from replay.streams import Stream
 from replay.summary import latencies_ms
 
-from tests.support.first_fit import FirstFit, arrival, host
+from tests.support.first_fit import FirstFit, arrival
+from tests.support.services import host
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def replayed(tmp_path, capsys):
 
     def run(worker, count=10):
         arrivals = [arrival(n, at_s=n) for n in range(count)]
-        stream = Stream([host(0), host(1)], [], arrivals, count)
+        stream = Stream([host("h0"), host("h1")], [], arrivals, count)
         path = tmp_path / "out.json"
         status = replay(worker, stream, Settings(clients=1), path)
         return status, capsys.readouterr().out.splitlines(), json.loads(path.read_text())
@@ -64,14 +65,14 @@ def test_a_replay_with_errors_fails(replayed):
 
 
 def test_the_check_counts_use_in_the_books_and_reservations_on_top_of_it():
-    full = host(0, vcpus_used=4, memory_mb_used=8192, local_gb_used=100)
+    full = host("h0", vcpus_used=4, memory_mb_used=8192, local_gb_used=100)
     worker, books = FirstFit(fits=False), Books([full])
     worker.update_hosts([full])
     assert overbooked(worker, books) == []
     for number in range(5):
         worker.select_destinations(arrival(number).spec, [f"vm-{number}"])
     assert len(reservations(worker)) == 5  # of several pages
-    books.place("vm", "host-0", arrival(0).spec)
+    books.place("vm", "uuid-h0", arrival(0).spec)
     problems = overbooked(worker, books)
     assert "worker: h0 has 9 vcpus used or reserved of 4" in problems
     assert "books: h0 has 5 vcpus used or reserved of 4" in problems
@@ -81,7 +82,7 @@ def test_a_limit_is_what_is_not_reserved_times_the_ratio_and_swap_is_disk():
     reserved = {"reserved_host_cpus": 1, "reserved_host_memory_mb": 192}
     reserved["reserved_host_disk_mb"] = 10 * 1024
     ratios = {"cpu_allocation_ratio": 2.0, "ram_allocation_ratio": 1.5}
-    assert limit_of(host(0, **reserved, **ratios)) == (6.0, 12000.0, 90.0)
+    assert limit_of(host("h0", **reserved, **ratios)) == (6.0, 12000.0, 90.0)
     flavor = {"vcpus": 1, "memory_mb": 1, "root_gb": 3, "ephemeral_gb": 2, "swap": 1025}
     assert size_of(flavor).disk_gb == 7
 
