@@ -80,6 +80,9 @@ def test_a_store_that_lost_its_data_resets_names_and_aggregates():
     aggregate = Aggregate(id=1, name="ssd", hosts=("a",))
     replica.apply(changes("e", 1, cluster("east"), records.put_aggregate(aggregate), reset=True))
     assert replica.by_host["a"] == (aggregate,)
+    anew = structs.replace(aggregate, name="nvme")  # the version is the store's, counted anew
+    replica.apply(changes("next", 1, records.put_aggregate(anew), reset=True))
+    assert replica.by_host["a"] == (anew,)
     replica.apply(changes("other", 1, reset=True))
     assert (replica.names, dict(replica.by_host)) == ((), {})
 
