@@ -440,15 +440,6 @@ def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
     assert "nobody feeds meanwhile. 3 of 3 hosts are read" in warned.message
 
 
-def test_a_worker_that_stops_hands_on_its_turn(world, source, fed):
-    other = feeder(world.beside(), source, name="other")
-    fed.stop()
-    assert source.calls["close"] == 1
-    calls = source.calls["changes"]
-    other.run_due()
-    assert source.calls["changes"] > calls
-
-
 # Readiness
 
 

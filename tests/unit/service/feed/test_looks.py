@@ -265,6 +265,7 @@ def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
     begun = RefreshRecords()
     assert begun.begin(cloud.world.state) is not None  # and then this worker was killed
     cloud.feeder.stop()
+    assert cloud.source.calls["close"] == 1
     other = feeder(cloud.world, cloud.source, name="other")
     cloud.source.put("b", memory_mb_used=0)
     other.run_due()

@@ -216,6 +216,11 @@ def test_a_late_aggregate_does_not_replace_a_newer_one(world):
     assert sent("late", 9.0) == "first"
     assert sent("same second", 10.0) == "same second"
     assert sent("timeless", None) == "timeless"
+    world.inventory.delete_aggregate(1)
+    world.inventory.delete_aggregate(99)
+    other = world.beside()
+    other.fleet.refresh_globals()
+    assert other.fleet.globals.aggregates == {}
 
 
 def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, monkeypatch):
@@ -224,15 +229,6 @@ def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, mo
     before_next(monkeypatch, world.state, "write", lambda: update(newer))
     world.inventory.update_aggregates([Aggregate(id=1, name="older", updated_at=8.0)])
     assert world.fleet.globals.aggregates["1"].name == "newer"
-
-
-def test_aggregates_come_and_go(world):
-    world.report(host("a"))
-    world.inventory.update_aggregates([Aggregate(id=1, name="ssd", hosts=("a",))])
-    assert world.hosts()[0]["aggregates"] == ["ssd"]
-    world.inventory.delete_aggregate(1)
-    world.inventory.delete_aggregate(99)
-    assert world.beside().hosts()[0]["aggregates"] == []
 
 
 def test_a_record_of_a_newer_release_is_read(world):

@@ -383,20 +383,6 @@ def test_one_that_placement_does_not_understand_does_not_harm_the_others():
 # Away, late, stopping
 
 
-def test_while_placement_is_away_a_request_waits():
-    world, placement = scene("a")
-    tries = []
-
-    def away(consumers):
-        tries.append(1)
-        if len(tries) < 3:
-            raise PlacementUnavailable("connection refused")
-
-    placement.before = away
-    assert world.place("i1") == ["a"]
-    assert len(tries) == 3
-
-
 def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
     world, placement = scene("a")
 
