@@ -38,12 +38,6 @@ def test_a_cluster_is_known_even_if_the_state_is_lost_while_its_hosts_report(wor
     assert len(fresh.hosts()) == 1
 
 
-def test_an_update_finds_its_host_by_name(world):
-    world.report(host("a", cluster="two"))
-    assert list(world.report({"host": "a", "vcpus_used": 2})) == ["two"]
-    assert world.hosts()[0]["vcpus_used"] == 2
-
-
 @pytest.mark.parametrize(
     ("report", "complaint"),
     [
@@ -124,15 +118,6 @@ def test_removal_of_a_host_ends_its_remembered_answers(world):
     world.report(host("a"))
     world.place("i1", request_id="req")
     assert world.reserved() == {"a": ["i1"]}, "what was on the host went with it"
-
-
-def test_a_recreated_node_replaces_the_old_one(world):
-    world.report(host("a"))
-    world.place("i1")
-    world.report(host("a", uuid="another"))
-    [again] = world.hosts()
-    assert (again["uuid"], again["promised"]["instances"]) == ("another", ["i1"])
-    assert world.reserved() == {"a": ["i1"]}
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["new one last", "old one last"])
