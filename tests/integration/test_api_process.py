@@ -180,16 +180,8 @@ def test_what_a_worker_knows_is_shown_and_its_reservations_are_released(api, wor
     assert reservations_of(worker.fleet) == []
     [entry] = ask(api, "GET", "/v1/audit?resource=one@uuid-a")[2]["items"]
     assert (entry["user"], entry["origin"], entry["before"]["host"]) == ("anna", "127.0.0.1", "a")
-
-
-def test_a_tuning_policy_is_in_force_in_the_worker(api, worker):
     [of_file] = ask(api, "GET", "/v1/tuning-policies")[2]["items"]
     assert (of_file["name"], of_file["origin"]) == ("ksm", "file")
-    other, path = BALLOON.replace("10", "20"), "/v1/tuning-policies/ksm"
-    _, headers, _ = ask(api, "PUT", path, {"text": other}, If_Match="*")
-    assert {each.name: each.text for each in worker.tuner.policies.current()} == {"ksm": other}
-    assert ask(api, "DELETE", path, If_Match=headers["ETag"])[0] == 204
-    assert {each.name: each.text for each in worker.tuner.policies.current()} == {"ksm": BALLOON}
 
 
 def page(api, path):

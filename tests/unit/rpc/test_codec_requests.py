@@ -145,6 +145,7 @@ def test_a_recorded_request_is_read_and_read_again_from_its_plain_fields(path):
     assert {path: at(spec, path) for path in expected} == expected
     assert "guest" not in repr(spec)
     assert codec.decode_request_spec(every_field(spec)) == spec
+    assert codec.decode_request_spec(spec_of(path), is_strict=True) == spec
 
 
 @pytest.mark.parametrize("unset", ["is_bfv", "image", "retry", "limits", "pci_requests", "user_id"])

@@ -144,15 +144,6 @@ def test_a_message_that_cannot_be_republished_is_dead_lettered_and_else_dropped(
     assert tracker.due() == [ack(1)]
 
 
-def test_redeliveries_are_counted_before_the_message_is_read(tracker):
-    assert not tracker.accept("new", Delivery(queue="topic", tag=1, is_counted=False))
-    assert tracker.due() == [Republish(1, 1)]
-    assert not tracker.accept("new", Delivery(queue="topic", tag=2, deliveries=4))
-    assert isinstance(tracker.due()[0], DeadLetter)
-    taken(tracker, 3, "same")
-    assert tracker.accept("same", Delivery(queue="topic", tag=4, deliveries=9, is_counted=False))
-
-
 def test_the_brokers_count_needs_no_republishing(tracker):
     assert taken(tracker, 1, deliveries=3)
 

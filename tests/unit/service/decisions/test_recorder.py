@@ -254,14 +254,6 @@ def test_a_full_batch_is_written_at_once(office, monkeypatch):
     assert woken
 
 
-def test_a_stop_writes_what_waits(office):
-    office.world.report(host("a"))
-    office.recorder.start()
-    office.world.ask("i1")
-    office.recorder.stop()
-    assert [each.outline.instances for each in office.records()] == [("i1",)]
-
-
 def test_a_stop_says_what_is_lost(office, caplog):
     office.world.report(host("a"))
     office.log.is_away = True

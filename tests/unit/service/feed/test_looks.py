@@ -221,13 +221,15 @@ def test_alternates_that_there_are_not_are_not_waited_for(cloud):
     assert len(cloud.last.selections[0]) == 2
 
 
-def test_what_is_reserved_is_given_back_if_the_worker_stops_while_it_looks(cloud):
+def test_a_stop_ends_present_and_future_waits_and_gives_back_what_is_reserved(cloud):
     with_room(cloud, a=0, b=8)
     answer = cloud.ask("i1", alternates=1)
     cloud.await_askers(1)
     cloud.world.scheduler.stop_waiting()
     with pytest.raises(WorkerStops):
         answer()
+    with pytest.raises(WorkerStops):
+        cloud.ask("i2", alternates=1)()
     assert cloud.world.reserved() == {}
 
 
@@ -265,6 +267,7 @@ def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
     begun = RefreshRecords()
     assert begun.begin(cloud.world.state) is not None  # and then this worker was killed
     cloud.feeder.stop()
+    assert cloud.source.calls["close"] == 1
     other = feeder(cloud.world, cloud.source, name="other")
     cloud.source.put("b", memory_mb_used=0)
     other.run_due()
@@ -279,15 +282,6 @@ def test_a_worker_that_does_not_feed_does_not_look(cloud):
     assert cloud.refresher.run_due() > 0
     assert cloud.source.calls["outline"] == outlines
     cloud.world.scheduler.stop_waiting()
-
-
-def test_a_worker_that_stops_ends_the_waits(cloud):
-    answer = cloud.await_look()
-    cloud.world.scheduler.stop_waiting()
-    with pytest.raises(WorkerStops):
-        answer()
-    with pytest.raises(WorkerStops):
-        cloud.ask("i2")()
 
 
 @pytest.mark.parametrize("is_read_in_time", [True, False])

@@ -266,7 +266,7 @@ QUERY = "resources=MEMORY_MB:1024,VCPU:1&limit=1000"
 SUMS = ("sums", "MEMORY_MB:1024,VCPU:1")
 
 
-def test_a_look_finds_room_that_nobody_told_of():
+def test_a_look_finds_room_that_nobody_told_of_and_an_inventory_that_has_grown():
     reading = Reading("a", "b", "c")
     for name in "ab":
         reading.placement.allocate(name, f"i-{name}", 8)
@@ -278,15 +278,9 @@ def test_a_look_finds_room_that_nobody_told_of():
     assert [reading.unused(name) for name in "abc"] == [8, 0, 8]
     new = reading.placement.read - before
     assert set(new) == {SUMS, ("list", "uuid-a"), ("use", "uuid-a")}
-
-
-def test_a_look_finds_an_inventory_that_has_grown():
-    reading = Reading("a")
-    reading.placement.allocate("a", "i1", 8)
-    reading.run()
-    reading.placement.resize("a", VCPU=16, MEMORY_MB=16384)
+    reading.placement.resize("b", VCPU=16, MEMORY_MB=16384)
     reading.feed.look([QUERY])
-    assert reading.unused("a") == 8
+    assert reading.unused("b") == 8
 
 
 @pytest.mark.parametrize("asked", ["&required=FAST", "&member_of=in:rack", ""])

@@ -103,15 +103,6 @@ def test_instances_of_one_request_are_claimed_all_or_none():
     assert world.reserved() == {}
 
 
-def test_after_a_provider_that_is_gone_the_next_claim_names_generation_0():
-    world, placement = scene("a", "b")
-    del placement.capacities["uuid-a"]
-    assert world.place("i1") == ["b"]
-    # One write for each host: the empty consumer that the refusal left costs no further one.
-    assert len(placement.writes) == 2
-    assert held_on(placement, "i1") == ["uuid-b"]
-
-
 BUSY = ClaimRefusal(why=Why.BUSY, message="moved on")
 
 
@@ -151,14 +142,6 @@ def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypa
     with pytest.raises(WorkerStops, match="always faster"):
         pausing.result(SOON_S)
     assert placement.writes == [["i1"], ["i2"], ["i1"]]
-
-
-def test_what_placement_does_not_understand_is_the_operators():
-    world, placement = scene("a")
-    placement.before = raising(PlacementRefused("No such resource class CUSTOM_X."))
-    with pytest.raises(PlacementRefused, match="CUSTOM_X"):
-        world.ask("i1")
-    assert world.reserved() == {}
 
 
 # Consumers that exist
@@ -381,20 +364,6 @@ def test_one_that_placement_does_not_understand_does_not_harm_the_others():
 
 
 # Away, late, stopping
-
-
-def test_while_placement_is_away_a_request_waits():
-    world, placement = scene("a")
-    tries = []
-
-    def away(consumers):
-        tries.append(1)
-        if len(tries) < 3:
-            raise PlacementUnavailable("connection refused")
-
-    placement.before = away
-    assert world.place("i1") == ["a"]
-    assert len(tries) == 3
 
 
 def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():

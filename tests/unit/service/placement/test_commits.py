@@ -142,22 +142,3 @@ def test_more_reservations_than_a_cluster_may_have_are_refused():
     world.inventory.release(["i1"])
     assert world.place("i3") == ["a"]
     assert used_vcpus(world) == 2
-
-
-def test_many_threads_and_workers_fill_a_fleet_exactly():
-    world = World(max_batch=8)
-    world.report(*(host(f"h{number}", vcpus=1 + number % 4) for number in range(20)))
-    capacity = sum(1 + number % 4 for number in range(20))
-    workers = [world, world.beside(), world.beside()]
-
-    def ask(number: int) -> bool:
-        try:
-            workers[number % 3].place(f"i{number}")
-        except NoValidHost:
-            return False
-        return True
-
-    with Threads(12) as pool:
-        placed = sum(pool.map(ask, range(capacity + 25)))
-    assert placed == capacity
-    assert all(each["promised"]["vcpus"] == each["vcpus"] for each in world.hosts())

@@ -143,15 +143,6 @@ def refuse_commits_in(world, cluster, monkeypatch, also=lambda: None):
     monkeypatch.setattr(world.state, "commit", failing)
 
 
-def test_reservations_that_are_taken_back_are_reported_as_released(two_clusters, monkeypatch):
-    world = two_clusters
-    refuse_commits_in(world, "two", monkeypatch)
-    with pytest.raises(StateUnavailable):
-        world.ask("i1", "i2")
-    assert ("released", 1) in world.observed.events
-    assert world.reserved() == {}
-
-
 def test_reservations_that_cannot_be_taken_back_expire(two_clusters, monkeypatch, caplog):
     world = two_clusters
     changes = world.state.changes

@@ -35,14 +35,6 @@ def test_a_write_whose_answer_was_lost_for_good_is_taken_back():
     assert placement.held() == {}
 
 
-def test_a_decision_that_cannot_be_answered_is_taken_back():
-    world, placement = scene("a")
-    decision = world.ask("i1")
-    world.scheduler.take_back(decision)
-    eventually(lambda: not placement.held())
-    assert world.reserved() == {}
-
-
 def test_what_another_copy_was_answered_with_stays():
     world, placement = scene("a")
     asked = request("i1", request_id="req-1")
@@ -101,6 +93,7 @@ def test_a_claim_is_taken_back_when_placement_serves_again(is_away):
 
     placement.before = refuse
     world.scheduler.take_back(decision)
+    assert world.reserved() == {}
     eventually(lambda: not placement.held())
 
 

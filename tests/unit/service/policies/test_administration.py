@@ -265,23 +265,6 @@ def test_what_the_state_did_not_get_is_said_and_put_in_force_later(office, monke
     assert not office.desk.attachments.put_in_force("east")
 
 
-def test_an_outdated_document_does_not_replace_a_newer_one(office):
-    """One process reads the store, another edits and settles, then the first one writes."""
-    with_threshold(office)
-    office.desk.attachments.attach("east", ANNA, policy="packing")
-    readings = [structs.replace(office.in_force.in_force("east"), description="outdated")]
-    newest = structs.replace(readings[0], description="newest", version=9)
-
-    def wanted(_: object) -> ClusterPolicy:
-        if readings:
-            office.in_force.settle("east", lambda _: newest)
-            return readings.pop()
-        return newest
-
-    assert not office.in_force.settle("east", wanted)
-    assert office.in_force.in_force("east") == newest
-
-
 # Units
 
 

@@ -176,11 +176,3 @@ def test_settling_gives_up_where_every_attempt_meets_another_document(world):
     assert attached.settle("one", lambda _: policy("wanted"))
     assert attached.settle("one", lambda _: None)
     assert attached.in_force("one").name == "nova"
-
-
-def test_settling_refuses_what_cannot_be_compiled_and_keeps_the_old_document(world):
-    attached = attach_to(world)
-    attached.attach("one", policy())
-    with pytest.raises(RequestError, match="Gone"):
-        attached.settle("one", lambda _: policy("p", filters=(FilterUse(unit="Gone"),)))
-    assert attached.in_force("one") == policy()

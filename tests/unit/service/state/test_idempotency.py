@@ -184,9 +184,3 @@ def test_an_instance_keeps_its_room_on_the_host_that_it_migrates_from(world, exc
     world.inventory.update_instances("a", {"i1": {"uuid": "i1"}})
     assert world.place("i1", **excluded) == ["b"]
     assert world.reserved() == {**left, "b": ["i1"]}
-
-
-def test_unknown_kinds_of_records_are_ignored(world):
-    world.report(host("a"))
-    world.fleet.cluster("default").take("z:what", 99, b"?")
-    assert world.place("i1") == ["a"]

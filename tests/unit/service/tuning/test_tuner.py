@@ -8,7 +8,7 @@ import pytest
 from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, RequestError, Undeliverable
 from scheduler_worker.model.policies import TuningProblem
-from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.ports import Seen
 from scheduler_worker.service.tuning.tuner import Tuner
 from tests.support.interrupted import raising
 from tests.support.services import host
@@ -365,9 +365,3 @@ def test_without_an_interval_there_is_no_tuning(scenario):
     off.start()
     assert not off.is_running
     off.stop()
-
-
-def test_records_of_a_newer_release_are_ignored(scenario):
-    scenario.world.state.write("@tuning", [Transaction([Put("z:new", b"?")])])
-    scenario.cycle()
-    assert scenario.cycle()
