@@ -137,6 +137,11 @@ def test_hosts_may_be_named_and_others_are_said_not_to_be_there(world):
     assert found.not_found.keys() == {"x"}
 
 
+def test_a_specification_may_name_its_instance(world):
+    world.place("i1", scheduler_hints={"cluster": ["west"]})
+    assert why(world, spec={"instance_uuid": "i1"}).cluster == "west"
+
+
 def test_a_limit_counts_what_it_leaves_out(world):
     world.report(*(host(f"h{number}", cluster="west") for number in range(5)))
     found = why(world, limit=2, spec={"scheduler_hints": {"cluster": "west"}})

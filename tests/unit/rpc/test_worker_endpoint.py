@@ -12,6 +12,7 @@ from scheduler_worker.errors import (
     Undeliverable,
     WorkerStops,
 )
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
@@ -101,11 +102,14 @@ def test_a_cast_is_answered_by_a_cast(endpoint, publisher, world):
     assert world.scheduler.unanswered() == []
 
 
-def test_priority_deadline_and_slot_reach_the_scheduler(endpoint, spy):
-    context = Context(request_id="r", yield_slot=yielding)
-    complete(endpoint.request_destinations(context, **REQUEST, priority=7, deadline_s=3))
+def test_what_is_asked_the_caller_and_the_slot_reach_the_scheduler(endpoint, spy):
+    caller = {"project_id": "p", "user_id": "u", "traceparent": "t"}
+    context = Context(request_id="of the context", yield_slot=yielding, **caller)
+    asked = {"request_id": "r", "priority": 7, "deadline_s": 3}
+    complete(endpoint.request_destinations(context, **REQUEST, **asked))
     [(request, options)] = spy.requests
-    assert request.priority == 7
+    assert (request.request_id, request.priority, request.traceparent) == ("r", 7, "t")
+    assert request.owner == Owner("p", "u")
     assert options == {"remaining_s": 3.0, "yield_slot": yielding}
 
 
