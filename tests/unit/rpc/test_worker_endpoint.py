@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from scheduler_worker.errors import (
     BusUnavailable,
@@ -103,8 +104,8 @@ def test_a_cast_is_answered_by_a_cast(endpoint, publisher, world):
 
 
 def test_what_is_asked_the_caller_and_the_slot_reach_the_scheduler(endpoint, spy):
-    caller = {"project_id": "p", "user_id": "u", "traceparent": "t"}
-    context = Context(request_id="of the context", yield_slot=yielding, **caller)
+    caller = Context(request_id="x", project_id="p", user_id="u", traceparent="t")
+    context = structs.replace(caller, yield_slot=yielding)
     asked = {"request_id": "r", "priority": 7, "deadline_s": 3}
     complete(endpoint.request_destinations(context, **REQUEST, **asked))
     [(request, options)] = spy.requests
