@@ -14,7 +14,8 @@ import yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.wording import cut
 
-_NUMBER = r"[-+]?(0|[1-9][0-9]*)"
+_INTEGER = r"[-+]?(0|[1-9][0-9]*)"
+NUMBER = re.compile(rf"{_INTEGER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$")
 
 
 def read_text(path: Path) -> str:
@@ -62,8 +63,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 for _tag, _pattern, _first in (
     ("null", "(~|null|)$", ["~", "n", ""]),
     ("bool", "(true|false)$", ["t", "f"]),
-    ("int", rf"{_NUMBER}$", list("-+0123456789")),
-    ("float", rf"{_NUMBER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list("-+0123456789")),
+    ("int", rf"{_INTEGER}$", list("-+0123456789")),
+    ("float", NUMBER, list("-+0123456789")),
     ("merge", "<<$", ["<"]),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)

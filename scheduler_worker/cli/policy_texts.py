@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 from msgspec import structs
 
-from scheduler_worker.cli.files import parsed
+from scheduler_worker.cli.files import NUMBER, parsed
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
 from scheduler_worker.policy_store import StoredPolicy
@@ -93,6 +93,8 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
+# PyYAML takes texts such as 1e5 for no number, and would write them without quotes.
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789"))
 
 
 # Changes

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler_worker.cli.policy_texts import read_policies, write_policies
@@ -197,6 +197,7 @@ policies = st.builds(
 
 
 @given(policies)
+@example(ClusterPolicy(id="1e5", name="0E0", version=1, parameters={"1e5": "1e5"}))
 def test_a_written_policy_is_read_as_it_was(policy):
     (read,) = read_policies(write_policies([policy]), "text")
     assert read == (policy, True)
