@@ -106,8 +106,16 @@ class _Unwrapping:
         if isinstance(value, dict) and (NAME in value or DATA in value):
             version = value.get(VERSION, "")
             value = _opened(value, path, kind)
+        if not isinstance(value, (dict, list, tuple)):
+            return value
+        self.spare -= len(value)
+        if depth >= MAX_DEPTH or self.spare < 0:
+            deep, many = (
+                f"is nested more than {MAX_DEPTH} deep",
+                f"{MAX_VALUES} values came with it",
+            )
+            raise RequestError(cut(path), deep if depth >= MAX_DEPTH else f"more than {many}")
         if isinstance(value, dict):
-            self._count(value, path, depth)
             if kind.read is None:
                 return self._everything(value, path, kind, depth)
             fields, unknown = self._known(value, path, kind, kind.read, depth)
@@ -117,22 +125,12 @@ class _Unwrapping:
             if unknown or (version and _parsed(version[:32]) > _parsed(kind.version)):
                 _log_unknown(kind, version, unknown)
             return fields
-        if isinstance(value, (list, tuple)):
-            self._count(value, path, depth)
-            return [
-                element
-                if element.__class__ in _SCALARS
-                else self.value(element, f"{path}[{number}]", kind, depth + 1)
-                for number, element in enumerate(value)
-            ]
-        return value
-
-    def _count(self, container: Collection[Any], path: str, depth: int) -> None:
-        self.spare -= len(container)
-        if depth >= MAX_DEPTH:
-            raise RequestError(cut(path), f"is nested more than {MAX_DEPTH} deep")
-        if self.spare < 0:
-            raise RequestError(cut(path), f"more than {MAX_VALUES} values came with it")
+        return [
+            element
+            if element.__class__ in _SCALARS
+            else self.value(element, f"{path}[{number}]", kind, depth + 1)
+            for number, element in enumerate(value)
+        ]
 
     def _everything(self, value: dict[Any, Any], path: str, kind: ObjectKind, depth: int) -> Any:
         parts = kind.parts

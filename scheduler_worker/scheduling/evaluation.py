@@ -267,8 +267,9 @@ class FilterResults:
 
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether a survivor still passes the filters that look at use."""
-        for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
-            if not self._passes(unit, host, spec):
+        for unit in self._using:
+            leaves = unit.leaves_limits  # few do, and a call costs as much as a filter
+            if not (self._passes(unit, host, spec) if leaves else unit.host_passes(host, spec)):
                 return False
         return True
 
@@ -315,7 +316,8 @@ class Evaluation:
         self._scales: list[Scale] | None = None
         self._using: list[Scale] = []
         """The scales whose weights look at what is used of a host."""
-        self._rows: Rows | None = None
+        self.rows: Rows = np.flatnonzero(results.survivors)
+        """The survivors' rows, in order."""
         self._totals: Values = np.zeros(0)
         self._parent: Evaluation | None = None
         """The evaluation of the class, where this one is narrowed to a request."""
@@ -332,13 +334,6 @@ class Evaluation:
         self.is_of_later_instance = False
         """Whether it continues the evaluation for an earlier instance, without the filters that run
         once per request. Such an evaluation is never cached."""
-
-    @property
-    def rows(self) -> Rows:
-        """The survivors' rows, in order."""
-        if self._rows is None:
-            self._rows = np.flatnonzero(self.results.survivors)
-        return self._rows
 
     def totals(self, hosts: HostTable, spec: RequestSpec) -> Values:
         """The total score of each survivor, valid until the hosts change.
@@ -520,7 +515,8 @@ class Evaluation:
         counted = bool(self.results.survivors[host.row])
         counts = self.results.update_host(host, spec, facts=facts)
         if self._scales is None:
-            self._rows = self._rows if counts == counted else None
+            if counts != counted:
+                self.rows = np.flatnonzero(self.results.survivors)
             return True
         at = int(self.rows.searchsorted(host.row))
         if counts and counted:
@@ -542,7 +538,8 @@ class Evaluation:
         counts = self.results.update_rows(hosts, spec, rows, facts)
         concerned = bool(changed) or bool((counted != counts).any())
         if self._scales is None:
-            self._rows = None if concerned else self._rows
+            if concerned:
+                self.rows = np.flatnonzero(self.results.survivors)
             return True
         # Those that leave or come first: they move the places of all behind them.
         for row in rows[counted & ~counts].tolist():
@@ -558,14 +555,14 @@ class Evaluation:
         return concerned
 
     def _insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
-        self._rows = np.insert(self.rows, at, host.row)
+        self.rows = np.insert(self.rows, at, host.row)
         # Its total is added up with those of the other touched rows.
         self._totals = np.insert(self._totals, at, 0.0)
         for scale in self._scales or ():
             scale.insert(at, host, spec)
 
     def _remove(self, at: int) -> None:
-        self._rows = np.delete(self.rows, at)
+        self.rows = np.delete(self.rows, at)
         self._totals = np.delete(self._totals, at)
         for scale in self._scales or ():
             scale.delete(at)

@@ -273,15 +273,18 @@ class Scale:
 
     def update_products(self, touched: Rows) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
-        if self._raw is not None:
-            # With an end every score moves, so nothing that was known of them helps.
-            if self._raw_ends.find(self._raw):
-                self.scores = self._rescaled(self._raw)
-                self.recompute()
-                return True
-            if len(touched):
-                self._replace(touched, self._rescaled(self._raw[touched]))
-        return self._update(touched)
+        raise NotImplementedError
+
+    def _rescale(self, raw: Values, touched: Rows) -> bool:
+        """Rescale the raw scores of the touched positions; returns whether all were."""
+        # With an end every score moves, so nothing that was known of them helps.
+        if self._raw_ends.find(raw):
+            self.scores = self._rescaled(raw)
+            self.recompute()
+            return True
+        if len(touched):
+            self._replace(touched, self._rescaled(raw[touched]))
+        return False
 
     def unchanged_without(self, some: Rows) -> bool:
         """Whether the products of the others stay the same without some hosts."""
@@ -303,9 +306,6 @@ class Scale:
         if self._sign < 0:
             raw = -np.asarray(raw, dtype=float)
         return clamp(raw, self._minval, self._maxval)
-
-    def _update(self, touched: Rows) -> bool:
-        raise NotImplementedError
 
     def _note(self, *some: float) -> None:
         """These scores came or went, which does not matter to every scale."""
@@ -355,7 +355,9 @@ class NormalizedScale(Scale):
         self._ends.find(self.scores)
         self._spread()
 
-    def _update(self, touched: Rows) -> bool:
+    def update_products(self, touched: Rows) -> bool:
+        if self._raw is not None and self._rescale(self._raw, touched):
+            return True
         if self._ends.find(self.scores):
             self._spread()
             return True
@@ -398,7 +400,9 @@ class RawScale(Scale):
     def recompute(self) -> None:
         self.products = self._multiplier * self.scores
 
-    def _update(self, touched: Rows) -> bool:
+    def update_products(self, touched: Rows) -> bool:
+        if self._raw is not None and self._rescale(self._raw, touched):
+            return True
         self._set_products(touched)
         return False
 
@@ -432,7 +436,9 @@ class RankScale(Scale):
     def _note(self, *some: float) -> None:
         self._is_changed = True
 
-    def _update(self, touched: Rows) -> bool:
+    def update_products(self, touched: Rows) -> bool:
+        if self._raw is not None and self._rescale(self._raw, touched):
+            return True
         # A score that is not another one moves no rank, and a rank is all that counts.
         if not self._is_changed and isinstance(self._multiplier, float):
             return False

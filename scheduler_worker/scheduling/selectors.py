@@ -103,9 +103,10 @@ class Ranking:
     def _positions(self) -> Iterator[int]:
         read, few = 0, max(len(self._head), _FEW)
         while read < few:
-            self._find(read + 1)
             if read == len(self._head):
-                break
+                self._find(read + 1)
+                if read == len(self._head):
+                    break
             yield self._head[read]
             read += 1
         seen = set(self._head[:read])

@@ -388,7 +388,7 @@ class BrokerConnection(BusConnection):
     def _dispatch(self) -> None:
         try:
             # py-amqp's own read_frame would issue one read for each part of a frame.
-            while (frame := self._stream.next_frame()) is not None:
+            for frame in frames.taken_from(self._stream.inbox):
                 self._amqp.on_inbound_frame(frame)
         except BROKEN as error:
             raise lost(error) from None

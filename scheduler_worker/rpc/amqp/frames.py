@@ -7,7 +7,7 @@ the broker wrote, and ``properties`` the sender's.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import pack, unpack_from
 from typing import Any
 
@@ -90,21 +90,22 @@ def ack(channel: int, tag: int, *, multiple: bool) -> bytes:
     return _frame(METHOD, channel, pack(">HHQB", _BASIC, _ACK, tag, multiple))
 
 
-def first_frame(inbox: bytearray) -> tuple[int, int, bytes] | None:
-    """Kind, channel and payload of the frame at the beginning, if it is complete.
+def taken_from(inbox: bytearray) -> Iterator[tuple[int, int, bytes]]:
+    """Take each complete frame off the beginning; yields its kind, channel and payload.
 
-    Raises OSError where no frame ends there.
+    Raises OSError where no frame ends as it should.
     """
-    if len(inbox) < OVERHEAD:
-        return None
-    kind, channel, size = unpack_from(">BHI", inbox)
-    end = OVERHEAD - 1 + size
-    if len(inbox) <= end:
-        return None
-    # Without this mark the next frame would begin anywhere.
-    if inbox[end] != _END[0]:
-        raise OSError("the broker sent bytes that are no frame")
-    return kind, channel, bytes(inbox[OVERHEAD - 1 : end])
+    while len(inbox) >= OVERHEAD:
+        kind, channel, size = unpack_from(">BHI", inbox)
+        end = OVERHEAD - 1 + size
+        if len(inbox) <= end:
+            return
+        # Without this mark the next frame would begin anywhere.
+        if inbox[end] != _END[0]:
+            raise OSError("the broker sent bytes that are no frame")
+        payload = bytes(inbox[OVERHEAD - 1 : end])
+        del inbox[: end + 1]
+        yield kind, channel, payload
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -124,23 +125,20 @@ class Content(msgspec.Struct, eq=False):
     """The method's, undecoded."""
     properties: bytes = b""
     _chunks: list[bytes] = []
-    _missing: int = 0
+    missing: int = 0
+    """Bytes of the body that have not arrived."""
 
     def begin(self, header: bytes) -> None:
         """The header frame has arrived."""
         if len(header) < _PROPERTIES_AT:
             raise OSError("the broker sent half a header")
         # Behind the class and a weight that is always 0 comes the size of the whole body.
-        (self._missing,) = unpack_from(">Q", header, 4)
+        (self.missing,) = unpack_from(">Q", header, 4)
         self.properties = header[_PROPERTIES_AT:]
 
     def add(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
-        self._missing -= len(chunk)
-
-    @property
-    def is_complete(self) -> bool:
-        return self._missing <= 0
+        self.missing -= len(chunk)
 
     @property
     def body(self) -> bytes:
@@ -187,7 +185,7 @@ class Assembler:
             content.begin(payload)
         else:
             content.add(payload)
-        if not content.is_complete:
+        if content.missing > 0:
             return False
         del self._partial[channel]
         self._on_content(channel, content)

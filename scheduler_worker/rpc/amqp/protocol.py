@@ -19,7 +19,6 @@ from amqp.transport import TCPTransport
 
 from scheduler_worker import __version__
 from scheduler_worker.errors import BusUnavailable, ConfigError
-from scheduler_worker.rpc.amqp import frames
 from scheduler_worker.rpc.amqp.frames import Assembler, Content, Signature
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving.connection import ConnectionLostError
@@ -130,7 +129,8 @@ class Stream(TCPTransport):  # type: ignore[misc]
     def __init__(self, host: str, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
         super().__init__(host, connect_timeout)
         self._tls = tls
-        self._inbox = bytearray()
+        self.inbox = bytearray()
+        """What has arrived and was not taken."""
         self._outbox = bytearray()
         self._corked = False
 
@@ -175,27 +175,20 @@ class Stream(TCPTransport):  # type: ignore[misc]
                 return  # the rest of a TLS record has not arrived
             if not read:
                 raise OSError("the broker closed the connection")
-            self._inbox += read
+            self.inbox += read
             # Decrypted bytes wait in the TLS object, where no poll of the socket shows them.
             if self._tls is None or not self.sock.pending():
                 return
 
-    def next_frame(self) -> tuple[int, int, bytes] | None:
-        """Kind, channel and payload of the next frame, if it has arrived completely."""
-        frame = frames.first_frame(self._inbox)
-        if frame is not None:
-            del self._inbox[: frames.OVERHEAD + len(frame[2])]
-        return frame
-
     def _read(self, n: int, initial: bool = False) -> bytes:
         deadline_s = time.monotonic() + STALLED_S
-        while len(self._inbox) < n:
+        while len(self.inbox) < n:
             # What is asked may still lie in the outbox, and would never be answered.
             self.flush()
             if time.monotonic() > deadline_s:
                 raise OSError("the broker does not answer")
             with contextlib.suppress(socket.timeout):
                 self.fill()
-        taken = bytes(self._inbox[:n])
-        del self._inbox[:n]
+        taken = bytes(self.inbox[:n])
+        del self.inbox[:n]
         return taken

@@ -125,7 +125,7 @@ class _Enough(_OfAmount):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         total = self.amount.total(host_state)
         used = self.amount.used(host_state, total)
-        fits = self._fits(self.reads(spec_obj), total, self._limit_at(total, host_state), used)
+        fits = self._fits(self.reads(spec_obj), total, self._known_limit(host_state), used)
         return bool(fits or host_state.has_inventories)
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
@@ -153,7 +153,7 @@ class _Enough(_OfAmount):
         return f"{needs}; {used} are used of {whole} x {self.ratio_of(host_state):g}"
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        limit = self.limit_of(host_state)
+        limit = self._known_limit(host_state)
         is_unlimited = self.amount.may_be_unlimited and limit <= 0
         if is_unlimited or host_state.has_inventories:
             return {}
@@ -168,12 +168,13 @@ class _Enough(_OfAmount):
         limits: Values = unreserved * hosts.column(self.amount.ratio)
         return limits
 
-    def limit_of(self, host_state: HostState) -> float:
-        """The limit of one host."""
-        return self._limit_at(self.amount.total(host_state), host_state)
+    def _known_limit(self, host_state: HostState) -> float:
+        return float(host_state.derived((type(self), "limit"), self.limit_of, "f8"))
 
-    def _limit_at(self, total: float, host_state: HostState) -> float:
-        limit: float = (total - self.amount.reserved(host_state)) * self.ratio_of(host_state)
+    def limit_of(self, host_state: HostState) -> float:
+        """The limit of one host, computed."""
+        unreserved = self.amount.total(host_state) - self.amount.reserved(host_state)
+        limit: float = unreserved * self.ratio_of(host_state)
         return limit
 
     def ratio_of(self, host_state: HostState) -> float:

@@ -44,22 +44,23 @@ def test_an_acknowledgement(multiple):
     assert frames.ack(7, 2**40, multiple=multiple) == expected
 
 
-def test_the_first_frame_of_what_arrived():
-    inbox = bytearray(
-        frames.ack(7, 99, multiple=True) + frames.publish(1, "q", frames.ANSWER, b"x", 99)
-    )
-    whole = len(frames.ack(7, 99, multiple=True))
-    kind, channel, payload = frames.first_frame(inbox) or (0, 0, b"")
-    assert (kind, channel, len(payload)) == (1, 7, whole - frames.OVERHEAD)
-    assert payload == bytes(inbox[7 : whole - 1])
-    assert all(frames.first_frame(inbox[:end]) is None for end in range(whole))
+def test_complete_frames_are_taken_from_what_arrived():
+    first, second = frames.ack(7, 99, multiple=True), frames.ack(1, 2**40, multiple=False)
+    whole = len(first)
+    for end in range(whole, whole + len(second)):
+        inbox = bytearray((first + second)[:end])
+        assert list(frames.taken_from(inbox)) == [(frames.METHOD, 7, first[7 : whole - 1])]
+        assert inbox == second[: end - whole]
+    both = bytearray(first + second)
+    assert [channel for _, channel, _ in frames.taken_from(both)] == [7, 1]
+    assert not both
 
 
 def test_bytes_that_are_no_frame_are_an_error():
     inbox = bytearray(frames.ack(7, 99, multiple=True))
     inbox[-1] = 0
     with pytest.raises(OSError, match="no frame"):
-        frames.first_frame(inbox)
+        list(frames.taken_from(inbox))
 
 
 @pytest.mark.parametrize("name", ["n" * 256, "ä" * 128, "\ud800"])

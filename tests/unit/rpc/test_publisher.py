@@ -41,10 +41,8 @@ class Broker:
 
     def _write(self, written: bytes) -> None:
         inbox = bytearray(written)
-        while frame := frames.first_frame(inbox):
-            kind, channel, payload = frame
+        for kind, channel, payload in frames.taken_from(inbox):
             assert channel == CHANNEL
-            del inbox[: frames.OVERHEAD + len(payload)]
             if kind == frames.BODY:
                 self.published.append(payload)
                 self._open.append(payload)
