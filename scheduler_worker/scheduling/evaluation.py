@@ -12,6 +12,7 @@ hosts that the others left: :meth:`Evaluation.narrowed`.
 from __future__ import annotations
 
 import copy
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -518,7 +519,7 @@ class Evaluation:
             if counts != counted:
                 self.rows = np.flatnonzero(self.results.survivors)
             return True
-        at = int(self.rows.searchsorted(host.row))
+        at = self._place(host.row)
         if counts and counted:
             for scale in self._scales if facts else self._using:
                 scale.put(at, host, spec, facts=facts)
@@ -543,9 +544,9 @@ class Evaluation:
             return True
         # Those that leave or come first: they move the places of all behind them.
         for row in rows[counted & ~counts].tolist():
-            self._remove(int(self.rows.searchsorted(row)))
+            self._remove(self._place(row))
         for row in rows[counts & ~counted].tolist():
-            self._insert(int(self.rows.searchsorted(row)), hosts.state(row), spec)
+            self._insert(self._place(row), hosts.state(row), spec)
         for scales, which in ((self._using, counted & counts), (self._scales, facts & counted)):
             stayed = rows[which & counts]
             if len(stayed):
@@ -553,6 +554,14 @@ class Evaluation:
                 for scale in scales:
                     scale.put_all(places, view, spec)
         return concerned
+
+    def _place(self, row: int) -> int:
+        """Where a row is, or would be, among the survivors.
+
+        numpy's search releases the interpreter lock, which other threads wait for: to get it back
+        costs many times as much as the search.
+        """
+        return bisect_left(self.rows.data, row)
 
     def _insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
         self.rows = np.insert(self.rows, at, host.row)
@@ -572,14 +581,16 @@ class Evaluation:
             self._scales = None
             return
         survivors = self.results.survivors
-        places = self.rows.searchsorted([row for row in touched if survivors[row]])
+        rows = [row for row in touched if survivors[row]]
+        is_few = len(rows) <= FEW
+        places = list(map(self._place, rows)) if is_few else self.rows.searchsorted(rows)
         spread_anew = [scale.update_products(places) for scale in scales]
         if any(spread_anew):
             self._add_up()
             return
         products = [scale.products for scale in self._scales or () if not scale.is_constant]
-        if len(places) <= FEW:
-            for at in places.tolist():
+        if is_few:
+            for at in places:
                 total = 0.0  # in the order of _add_up(), and not by sum(), which compensates errors
                 for product in products:
                     total += product.item(at)

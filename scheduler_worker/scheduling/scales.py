@@ -57,6 +57,9 @@ _MOST_COUNTED = 10_000
 FEW = 8
 """Up to so many changed hosts are cheaper to update one by one than as arrays."""
 
+Places = Sequence[int] | Rows
+"""Positions among the survivors: a list of few, an array of more."""
+
 
 class CountedRanks:
     """Ranks of integers that are not far apart, as oVirt's scores are: counted, not sorted.
@@ -235,7 +238,7 @@ class Scale:
         else:
             self._replace(places, self._counting(raw))
 
-    def _replace(self, places: Rows, scores: Values) -> None:
+    def _replace(self, places: Places, scores: Values) -> None:
         before = self.scores[places]
         differ = before != scores
         if differ.any():
@@ -271,11 +274,11 @@ class Scale:
         if not self.is_constant:
             self.products = np.delete(self.products, at)
 
-    def update_products(self, touched: Rows) -> bool:
+    def update_products(self, touched: Places) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
         raise NotImplementedError
 
-    def _rescale(self, raw: Values, touched: Rows) -> bool:
+    def _rescale(self, raw: Values, touched: Places) -> bool:
         """Rescale the raw scores of the touched positions; returns whether all were."""
         # With an end every score moves, so nothing that was known of them helps.
         if self._raw_ends.find(raw):
@@ -310,7 +313,7 @@ class Scale:
     def _note(self, *some: float) -> None:
         """These scores came or went, which does not matter to every scale."""
 
-    def _set_products(self, places: Rows, low: float = 0.0, width: float = 1.0) -> None:
+    def _set_products(self, places: Places, low: float = 0.0, width: float = 1.0) -> None:
         """Compute the products of these positions: one by one, while that is cheaper."""
         many, scores, products = self._multiplier, self.scores, self.products
         if len(places) > FEW:
@@ -318,7 +321,7 @@ class Scale:
             products[places] = factors * ((scores[places] - low) / width)
             return
         # A few numbers take less time in Python than one array operation of numpy.
-        for at in places.tolist():
+        for at in places:
             factor = many if isinstance(many, float) else many.item(at)
             products[at] = factor * ((scores.item(at) - low) / width)
 
@@ -355,7 +358,7 @@ class NormalizedScale(Scale):
         self._ends.find(self.scores)
         self._spread()
 
-    def update_products(self, touched: Rows) -> bool:
+    def update_products(self, touched: Places) -> bool:
         if self._raw is not None and self._rescale(self._raw, touched):
             return True
         if self._ends.find(self.scores):
@@ -400,7 +403,7 @@ class RawScale(Scale):
     def recompute(self) -> None:
         self.products = self._multiplier * self.scores
 
-    def update_products(self, touched: Rows) -> bool:
+    def update_products(self, touched: Places) -> bool:
         if self._raw is not None and self._rescale(self._raw, touched):
             return True
         self._set_products(touched)
@@ -436,15 +439,15 @@ class RankScale(Scale):
     def _note(self, *some: float) -> None:
         self._is_changed = True
 
-    def update_products(self, touched: Rows) -> bool:
+    def update_products(self, touched: Places) -> bool:
         if self._raw is not None and self._rescale(self._raw, touched):
             return True
         # A score that is not another one moves no rank, and a rank is all that counts.
         if not self._is_changed and isinstance(self._multiplier, float):
             return False
         self._is_changed = False
-        counted, places = self._counted, touched.tolist()
-        if counted is not None and all(counted.change(at, self.scores.item(at)) for at in places):
+        counted = self._counted
+        if counted is not None and all(counted.change(at, self.scores.item(at)) for at in touched):
             self._look_up(counted)
         else:
             self.recompute()
