@@ -19,8 +19,6 @@ from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
-from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.tuning_policy_files import TuningPolicyFiles
 from scheduler_worker.errors import ConfigError
@@ -89,6 +87,9 @@ def open_state(settings: StateSettings, clock: Clock) -> State:
     if scheme == "memory":
         return MemoryState(clock, hold_timeout_s=settings.hold_timeout_s)
     if scheme in _REDIS:
+        # Its client takes 20 MB; programs that keep their state in memory do without.
+        from scheduler_worker.backends.redis.engine import RedisState
+
         return RedisState(
             settings.url,
             clock=clock,
@@ -148,6 +149,8 @@ def _open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) ->
     """The store of decision records: in the same place as the state, connected apart."""
     if settings.url.startswith("memory:"):
         return MemoryDecisionLog(bounds, clock)
+    from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
+
     return RedisDecisionLog(settings.url, prefix=settings.prefix, bounds=bounds)
 
 

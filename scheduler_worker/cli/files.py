@@ -1,4 +1,4 @@
-"""Reads the files that people write for commands.
+"""Reads the files that people write for commands, and writes such.
 
 In YAML plain decimal numbers, ``true``, ``false`` and null have their meaning; all other scalars
 are texts, as in policies of the tuning language. JSON is YAML.
@@ -14,8 +14,9 @@ import yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.wording import cut
 
+_LINE_ENDS = "\r\x85\u2028\u2029"
 _INTEGER = r"[-+]?(0|[1-9][0-9]*)"
-NUMBER = re.compile(rf"{_INTEGER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$")
+_IN_NUMBERS = "-+0123456789"
 
 
 def read_text(path: Path) -> str:
@@ -45,6 +46,19 @@ def parsed(text: str, name: str) -> Any:
         raise ConfigError(f"{name}: cannot be read as YAML: {error}") from None
 
 
+def written(document: Any) -> str:
+    """A document as YAML that :func:`parsed` reads as the same."""
+    text: str = yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None,
+    )
+    return text
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -60,11 +74,22 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return made
 
 
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Escapes the line ends that YAML would read as others."""
+
+    def represent_text(self, text: str) -> Any:
+        style = '"' if any(line_end in text for line_end in _LINE_ENDS) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 for _tag, _pattern, _first in (
     ("null", "(~|null|)$", ["~", "n", ""]),
     ("bool", "(true|false)$", ["t", "f"]),
-    ("int", rf"{_INTEGER}$", list("-+0123456789")),
-    ("float", NUMBER, list("-+0123456789")),
+    ("int", rf"{_INTEGER}$", list(_IN_NUMBERS)),
+    ("float", rf"{_INTEGER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list(_IN_NUMBERS)),
     ("merge", "<<$", ["<"]),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+    # The writer quotes by them, too: PyYAML's own take texts such as 1e5 for no number.
+    for _side in (_Loader, _Dumper):
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)

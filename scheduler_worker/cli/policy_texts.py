@@ -8,10 +8,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
 from msgspec import structs
 
-from scheduler_worker.cli.files import NUMBER, parsed
+from scheduler_worker.cli.files import parsed, written
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
 from scheduler_worker.policy_store import StoredPolicy
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from scheduler_worker.service.policies.audit import Actor
 
 _FIELDS = ("id", "name", "description", "filters", "weights", "balance", "selector", "parameters")
-
-_LINE_ENDS = "\r\x85\u2028\u2029"
 
 
 class Given(NamedTuple):
@@ -38,15 +35,7 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
     for policy in policies:
         fields = to_plain(policy)
         plain.append({name: fields[name] for name in _FIELDS if name in fields})
-    text: str = yaml.dump(
-        {"policies": plain},
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        width=100,
-        default_flow_style=None,
-    )
-    return text
+    return written({"policies": plain})
 
 
 def read_policies(text: str, place: str) -> list[Given]:
@@ -82,19 +71,6 @@ def _given(plain: Any, place: str) -> Given:
     except ClusterPolicyError as error:
         raise ConfigError(f"{name}: {error}; write numbers in quotes where texts are") from None
     return Given(document, "id" in plain)
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Escapes the line ends that YAML would read as others."""
-
-    def represent_text(self, text: str) -> Any:
-        style = '"' if any(line_end in text for line_end in _LINE_ENDS) else None
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.represent_text)
-# PyYAML takes texts such as 1e5 for no number, and would write them without quotes.
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789"))
 
 
 # Changes

@@ -48,39 +48,6 @@ _FIRST_CHECK_S, _LONGEST_CHECK_S = 0.002, 0.05
 """How soon slots are checked after work came; then ever less often, while nothing waits."""
 
 
-class Execution:
-    """Lasts from a message's admission to its end; parked, without a slot, until a retry."""
-
-    __slots__ = ("_extra_consumers", "_has_extra_consumer", "is_parked", "taken_s", "task")
-
-    def __init__(self, extra_consumers: "ExtraConsumers") -> None:
-        self._extra_consumers = extra_consumers
-        self._has_extra_consumer = False
-        self.taken_s = time.monotonic()
-        self.task: Task | None = None
-        self.is_parked = False
-
-    def cancel(self) -> bool:
-        """Whether no slot works on it, and none will."""
-        return self.is_parked or (self.task is not None and self.task.cancel())
-
-    def park(self, *, may_open: bool) -> None:
-        """Wait for a retry; with ``may_open`` an extra consumer takes another message meanwhile.
-
-        So messages that fail again and again do not keep others waiting.
-        """
-        self.is_parked = True
-        self._has_extra_consumer = may_open and len(self._extra_consumers) < _MOST_EXTRA_CONSUMERS
-        if self._has_extra_consumer:
-            self._extra_consumers.open()
-
-    def unpark(self) -> None:
-        """Go on, or end."""
-        if self._has_extra_consumer:
-            self._extra_consumers.close()
-        self.is_parked = self._has_extra_consumer = False
-
-
 class ExtraConsumers:
     """Consumers of one message each, beside the consumers of slots; for the loop's thread alone."""
 
@@ -119,6 +86,39 @@ class ExtraConsumers:
         number = self._numbers.pop()
         if self._connection is not None:
             self._connection.close_extra_consumer(number)
+
+
+class Execution:
+    """Lasts from a message's admission to its end; parked, without a slot, until a retry."""
+
+    __slots__ = ("_extra_consumers", "_has_extra_consumer", "is_parked", "taken_s", "task")
+
+    def __init__(self, extra_consumers: ExtraConsumers) -> None:
+        self._extra_consumers = extra_consumers
+        self._has_extra_consumer = False
+        self.taken_s = time.monotonic()
+        self.task: Task | None = None
+        self.is_parked = False
+
+    def cancel(self) -> bool:
+        """Whether no slot works on it, and none will."""
+        return self.is_parked or (self.task is not None and self.task.cancel())
+
+    def park(self, *, may_open: bool) -> None:
+        """Wait for a retry; with ``may_open`` an extra consumer takes another message meanwhile.
+
+        So messages that fail again and again do not keep others waiting.
+        """
+        self.is_parked = True
+        self._has_extra_consumer = may_open and len(self._extra_consumers) < _MOST_EXTRA_CONSUMERS
+        if self._has_extra_consumer:
+            self._extra_consumers.open()
+
+    def unpark(self) -> None:
+        """Go on, or end."""
+        if self._has_extra_consumer:
+            self._extra_consumers.close()
+        self.is_parked = self._has_extra_consumer = False
 
 
 class SlotWatch:

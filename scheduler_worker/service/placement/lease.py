@@ -191,7 +191,7 @@ class Lease:
     @property
     def half_over_at_s(self) -> float:
         """When half of the lease is over, by the monotonic clock."""
-        return self.grant.ends_at_s - self._deps.limits.hold_timeout_s / 2
+        return (self.grant.granted_at_s + self.grant.ends_at_s) / 2
 
     def is_half_over(self) -> bool:
         """Whether to stop deciding: the second half of a lease is left for the commit."""
