@@ -321,6 +321,7 @@ def few(monkeypatch, request) -> None:
     monkeypatch.setattr(evaluation, "FEW", request.param)
     monkeypatch.setattr(scales, "FEW", request.param)
     monkeypatch.setattr(evaluation, "_ONE_IN", 1)
+    monkeypatch.setattr(evaluation, "_BLOCK", 3)
 
 
 @pytest.mark.parametrize("kind", [Run, OvirtRun])
