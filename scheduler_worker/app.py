@@ -87,6 +87,8 @@ class Worker:
         self._logging = log_config.LogConfig(conf.log_config_append, debug=conf.debug)
         self.pipelines = self._compile(settings.options)
         """The compiled policies; a reload replaces them."""
+        self._in_force: Callable[[], Pipelines] = partial(getattr, self, "pipelines")
+        """Asked again for each decision."""
         self._unit_files = (
             watch(self._sandboxes.has_changed, self.read_units_again) if self._sandboxes else None
         )
@@ -96,15 +98,15 @@ class Worker:
         )
         self.feeder = self._feed.feeder
         self.decisions = factories.build_decisions(
-            settings, self.fleet, lambda: self.pipelines, clock, self.monitor
+            settings, self.fleet, self._in_force, clock, self.monitor
         )
         self.scheduler = self._build_scheduler()
         providers = self._feed.providers
         self.capacity = Capacity(
-            self.fleet, lambda: self.pipelines, providers.sharing if providers else None
+            self.fleet, self._in_force, providers.sharing if providers else None
         )
         self.tuner = self._build_tuner()
-        self.balancing = factories.build_balancing(settings, self.fleet, lambda: self.pipelines)
+        self.balancing = factories.build_balancing(settings, self.fleet, self._in_force)
         self.balancer = self._build_balancer()
         self.services = self._build_services()
         self._presence = Presence(state, factories.worker_facts(settings), self.report)
@@ -125,7 +127,7 @@ class Worker:
         return Scheduler(
             fleet=self.fleet,
             lock=self.state,
-            pipelines=lambda: self.pipelines,  # asked anew for each decision: a reload swaps them
+            pipelines=self._in_force,
             clock=self._clock,
             observer=self.monitor,
             limits=settings.placement,
@@ -139,7 +141,7 @@ class Worker:
     def _build_services(self) -> UseCases:
         return factories.build_services(
             self.fleet,
-            lambda: self.pipelines,
+            self._in_force,
             down_after_s=self.settings.tuning.silent_after_s,
             scheduler=self.scheduler,
             inventory=self.inventory,
@@ -155,7 +157,7 @@ class Worker:
             self.settings,
             self.fleet,
             self.state,
-            lambda: self.pipelines,
+            self._in_force,
             self.bus,
             self._clock,
             self.monitor,

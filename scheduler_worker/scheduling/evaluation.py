@@ -104,6 +104,7 @@ class FilterResults:
     ) -> Mask:
         if not unit.leaves_limits:
             return left_by(unit, hosts, spec, mask, changed)
+        # What filters left before is not this one's.
         hosts.take_limits()
         passing = left_by(unit, hosts, spec, mask, changed)
         found = hosts.take_limits()
@@ -213,6 +214,7 @@ class FilterResults:
         return self._copied([*self.masks, passing], [*steps, (name, len(self.masks))])
 
     def _copied(self, masks: list[Mask], steps: list[tuple[str, int]]) -> FilterResults:
+        # A class shares its results with its requests: what is of one request goes into a copy.
         results = copy.copy(self)
         results.masks, results._steps = masks, steps
         results._counts = [int(np.count_nonzero(mask)) for mask in masks]
@@ -560,7 +562,7 @@ class Evaluation:
         return concerned
 
     def _place(self, row: int) -> int:
-        """Where a row is, or would be, among the survivors.
+        """The position of a row among the survivors, or where it would be inserted.
 
         numpy's search releases the interpreter lock, which other threads wait for: to get it back
         costs many times as much as the search.

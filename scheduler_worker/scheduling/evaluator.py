@@ -210,6 +210,7 @@ class Evaluator:
         filters = [unit for unit in self._by_cost if unit in kind.undeclared]
         if filters and not is_first:
             return None  # these are asked about the hosts they left for the instance before
+        # Taken out while it changes: if a unit raises, a half updated one must not be found again.
         evaluation: Evaluation | None = hosts.evaluation_cache.pop(kind, None)
         if evaluation is None or not evaluation.catch_up(hosts, spec):
             outdated, evaluation = evaluation, self._of_class(hosts, spec, kind)

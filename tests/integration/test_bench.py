@@ -1,8 +1,10 @@
 """Benchmarks: beside Nova the same choice; a round of every balance."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,21 @@ def test_every_balance_has_a_round(tmp_path):
     assert len(proposed) == 4
     assert min(proposed.values()) > 0
     assert max(row["proposals"] for row in rows if row["room"] == "none") == 0
+
+
+@pytest.mark.deep
+def test_the_path_of_a_request_is_as_architecture_names_it():
+    asked = [*BENCH, "trace", "--list", "--requests", "60"]
+    ran = subprocess.run(asked, check=True, capture_output=True, text=True)
+    passed = re.findall(r"^scheduler_worker/(\S+)\.py$", ran.stdout, re.MULTILINE)
+    text = Path("ARCHITECTURE.md").read_text()
+    table = text.partition("these are its files:")[2].partition("\n## ")[0].replace("\\", "")
+    named = {
+        str(Path(folder, name))
+        for folder, names in re.findall(r"`([a-z_/.]+/)` ([\w, ]+)", table)
+        for name in names.strip().split(", ")
+    }
+    assert named == set(passed)
 
 
 @pytest.mark.deep

@@ -229,6 +229,7 @@ def _cpu_policy(asked: _Asked) -> str | None:
 
 def _check_amounts(asked: _Asked, emulator: str | None) -> None:
     """Raises RequestError for a number of dedicated CPUs that the vCPUs do not need."""
+    # Isolated emulator threads take one dedicated CPU beside those of the vCPUs.
     pinned, needed = asked.amounts["PCPU"], asked.count + (emulator == "isolate")
     if pinned and (pinned != needed or asked.amounts["VCPU"]):
         problem = f"has to be {needed}, for all vCPUs and isolated emulator threads, without VCPU"

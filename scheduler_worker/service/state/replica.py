@@ -111,6 +111,7 @@ class Replica:
             # Another caller has read since this one wanted to: its read serves both.
             if self._current_at_s > since_s:
                 return
+            # From before the read: what a caller wants later may not be in the reply.
             reading_s = clock.monotonic_s()
             changes = store.changes(self.scope, self.seen)
             with self.lock:
@@ -187,6 +188,8 @@ class Replica:
 
     def drop(self, keys: Iterable[str]) -> None:
         """Forget records that are deleted; the caller holds ``lock``."""
+        # In one order: the last row takes the place of each that is removed, and ties between hosts
+        # are decided by their rows.
         for key in sorted(keys):
             self._take(Change(key, 0, None))
 
@@ -496,6 +499,7 @@ class Fleet:
 
     def clusters(self) -> Sequence[ClusterReplica]:
         """The replicas of all known clusters, by name."""
+        # Names are replaced as a whole, so another object means that they may have changed.
         names, replicas = self._listed
         if names is not (names := self.globals.names):
             replicas = [self.cluster(name) for name in names]
@@ -508,6 +512,7 @@ class Fleet:
 
     def prepare(self, replica: ClusterReplica) -> HostTable:
         """The cluster's table with the current aggregates; the caller holds the replica's lock."""
+        # Aggregates are records of no cluster: a table gets them when it is about to be used.
         if replica.table.aggregates is not self.globals.by_host:
             replica.table.set_aggregates(self.globals.by_host, self.globals.aggregates.values())
         return replica.table
