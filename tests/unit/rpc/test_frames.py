@@ -51,9 +51,10 @@ def test_complete_frames_are_taken_from_what_arrived():
         inbox = bytearray((first + second)[:end])
         assert list(frames.taken_from(inbox)) == [(frames.METHOD, 7, first[7 : whole - 1])]
         assert inbox == second[: end - whole]
-    both = bytearray(first + second)
-    assert [channel for _, channel, _ in frames.taken_from(both)] == [7, 1]
-    assert not both
+    heartbeat = b"\x08\0\0\0\0\0\0\xce"
+    all_three = bytearray(first + second + heartbeat)
+    assert [channel for _, channel, _ in frames.taken_from(all_three)] == [7, 1, 0]
+    assert not all_three
 
 
 def test_bytes_that_are_no_frame_are_an_error():

@@ -226,6 +226,12 @@ def test_a_filter_is_asked_once_about_a_host_and_again_when_the_host_has_changed
     assert kind.shown == [*["h0", "h1", "h2"] * 3, "h1"]
 
 
+def test_a_limit_that_is_kept_follows_the_use_of_its_host():
+    hosts, pipeline = table(9000, 1000), pipeline_of([made(DeclaredLimiting)], [made(RAMWeigher)])
+    found = [decided(pipeline, hosts, request_spec(memory_mb=100), uuid) for uuid in "abc"]
+    assert [limits(each) for each in found] == [[[10]], [[11]], [[12]]]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

@@ -27,6 +27,8 @@ def test_a_placed_request_is_reported_once_in_full(world, monkeypatch):
     assert (outcome.candidates, outcome.passed, outcome.attempts) == (2, 1, 1)
     assert dict(outcome.rejections)["CoreFilter"] == 1
     assert (outcome.waits.lock_s, outcome.waits.hold_s, outcome.duration_s) == (2, 3, 5)
+    lasted = [(phase.name, phase.ended_s - phase.began_s) for phase in outcome.phases]
+    assert lasted == [("lock", 2), ("decide", 0), ("commit", 3)]
     reserved = world.fleet.cluster("default").reservations.values()
     assert {outcome.token} == {reservation.token for reservation in reserved}
     assert world.observed.events == [("granted", "default"), ("ended", "default")]
