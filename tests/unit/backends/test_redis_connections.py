@@ -7,8 +7,11 @@ from unittest.mock import Mock
 import pytest
 from redis import exceptions
 
+from scheduler_worker.backends.redis import connection, outage
+from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, _Connections
 from scheduler_worker.backends.redis.outage import Outages
+from scheduler_worker.errors import StateUnavailable
 from tests.support.threads import Threads
 
 
@@ -39,6 +42,23 @@ def test_a_connection_that_is_closed_under_a_thread_fails_with_a_redis_error(cal
     node.disconnect()
     with pytest.raises(exceptions.ConnectionError, match="closed"):
         node.command("PING")
+
+
+def test_in_a_cluster_an_outage_is_of_the_keys_of_one_server(monkeypatch):
+    monkeypatch.setattr(outage, "GRACE_S", 0.0)
+    away = Mock(**{"run.side_effect": exceptions.ConnectionError("away")})
+    away.command.side_effect = away.run.side_effect
+    nodes = Mock(of={"a": away, "b": Mock()}.get, group=lambda key: key)
+    monkeypatch.setattr(connection, "open_nodes", lambda *_, **__: nodes)
+    server = RedisServer("redis+cluster://h", retry_for_s=0.0, wait_replicas=0)
+    with pytest.raises(StateUnavailable):
+        server.run("write", ["a"], [])
+    asked = away.run.call_count
+    with pytest.raises(StateUnavailable):
+        server.run("write", ["a"], [])
+    assert away.run.call_count == asked, "the second call knows of the outage"
+    assert server.run("write", ["b"], []) is nodes.of("b").run.return_value
+    server.refuse()
 
 
 def test_an_outage_ends_even_if_asking_fails_with_something_unexpected(monkeypatch):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from scheduler_worker import codec
+from scheduler_worker.codec.primitives import plain
+from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES, RetriedHost, every_field
 from tests.support.samples import SAMPLES, recorded, refused, sample
 
@@ -338,6 +340,11 @@ def test_depth_is_bounded():
     message = refused(codec.decode_request_spec, {"flavor": FLAVOR, "pci_requests": {"x": deep}})
     assert "is nested more than 32 deep" in message
     assert len(message) < 200
+    for _ in range(69):
+        [deep] = deep
+    assert plain(deep, "x") == deep
+    with pytest.raises(RequestError, match="nested more than 32"):
+        plain([deep], "x")
 
 
 def test_size_is_bounded():
