@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
 from scheduler_worker.rpc.serving import server as queue_server
@@ -38,6 +39,9 @@ class ScriptedConnection:
         self.is_blocked = False
         self.performed: list[Any] = []
         self.heartbeats: list[str] = []
+        self.extra_consumers: set[int] = set()
+        self.open_extra_consumer = self.extra_consumers.add
+        self.close_extra_consumer = self.extra_consumers.remove
         self._ours, self._theirs = socket.socketpair()
         self.descriptor = self._ours.fileno()
         self._inbox: list[Delivery] = []
@@ -175,22 +179,42 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
 # Taking no more requests
 
 
-def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(
-    connections, monkeypatch
-):
+@pytest.fixture
+def lose(connections, monkeypatch) -> Any:
+    """Loses the first connection of a server, and waits for the next one."""
     monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
-    server = make(echo=echo)
-    server.start()
-    server.take_requests(False)
-    await_rounds(server)
 
     def lost(_: Any) -> None:
         raise ConnectionLostError("gone")
 
-    connections[0].on_message = lost
-    connections[0].deliver(message(1, "echo"))
-    eventually(lambda: len(connections) == 2 and server.problem() is None)
-    assert not connections[1].consumes_shared
+    def lose(server: QueueServer) -> ScriptedConnection:
+        connections[0].on_message = lost
+        connections[0].deliver(message(99, "echo"))
+        eventually(lambda: len(connections) == 2 and server.problem() is None)
+        return connections[1]
+
+    return lose
+
+
+def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(lose):
+    server = make(echo=echo)
+    server.start()
+    server.take_requests(False)
+    await_rounds(server)
+    assert not lose(server).consumes_shared
+    server.stop(5)
+
+
+def test_a_retry_that_is_left_to_another_worker_takes_its_extra_consumer_along(connections, lose):
+    def fails(_: Any) -> None:
+        raise StateUnavailable("away")
+
+    server = make(fails=fails)
+    server.start()
+    connections[0].deliver(message(1, "fails"))
+    eventually(lambda: connections[0].extra_consumers == {0})
+    assert not lose(server).extra_consumers
+    assert server.describe()["extra_consumers"] == 0
     server.stop(5)
 
 
