@@ -110,11 +110,9 @@ class _Unwrapping:
             return value
         self.spare -= len(value)
         if depth >= MAX_DEPTH or self.spare < 0:
-            deep, many = (
-                f"is nested more than {MAX_DEPTH} deep",
-                f"{MAX_VALUES} values came with it",
-            )
-            raise RequestError(cut(path), deep if depth >= MAX_DEPTH else f"more than {many}")
+            many = f"more than {MAX_VALUES} values came with it"
+            deep = f"is nested more than {MAX_DEPTH} deep"
+            raise RequestError(cut(path), deep if depth >= MAX_DEPTH else many)
         if isinstance(value, dict):
             if kind.read is None:
                 return self._everything(value, path, kind, depth)

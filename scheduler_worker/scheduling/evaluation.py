@@ -164,10 +164,7 @@ class FilterResults:
 
     def rejected_by(self, row: int) -> str | None:
         """The first filter that rejected a row."""
-        for name, at in self._steps:
-            if not self.masks[at][row]:
-                return name
-        return None
+        return next((name for name, at in self._steps if not self.masks[at][row]), None)
 
     def rejected_once(self, row: int) -> bool:
         """Whether a filter rejected a row that runs once per request and looks at use."""
@@ -435,9 +432,7 @@ class Evaluation:
         rows = changed | used
         # Filters leave limits host by host, which an array operation would lose.
         if len(rows) <= FEW or self.results.leaves_limits:
-            updated = [
-                self._update_host(hosts.state(row), spec, facts=row in changed) for row in rows
-            ]
+            updated = [self._update_host(hosts.state(row), spec, changed) for row in rows]
             concerned = any(updated)
         else:
             concerned = self._update_hosts(hosts, spec, sorted(rows), changed)
@@ -477,8 +472,8 @@ class Evaluation:
         units = (*self._parent._weights, *self._weights) if self._parent else self._weights
         self._scales = self._scales_of(view, spec, units)
         self._using = [scale for scale in self._scales if scale.unit.reads_use]
-        scales = sum([scale.size for scale in self._scales])
-        self.size = self.results.size + 2 * rows.nbytes + scales  # rows and totals
+        rows_and_totals = 2 * rows.nbytes
+        self.size = self.results.size + rows_and_totals + sum([each.size for each in self._scales])
         self._add_up()
 
     def _scales_of(self, view: Hosts, spec: RequestSpec, units: Sequence[Weigher]) -> list[Scale]:
@@ -509,16 +504,16 @@ class Evaluation:
             self._totals = np.empty(len(self.rows))
         products = [scale.products for scale in self._scales or () if not scale.is_constant]
         for start in range(0, len(self._totals), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            totals = self._totals[block]
+            totals = self._totals[start : start + _BLOCK]
             totals.fill(0.0)
             # In the order of the weights, as when all are evaluated afresh: floating-point sums
             # depend on it, and ties between hosts on their last bit.
             for product in products:
-                totals += product[block]
+                totals += product[start : start + _BLOCK]
 
-    def _update_host(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
+    def _update_host(self, host: HostState, spec: RequestSpec, changed: set[int]) -> bool:
         """Update one host; returns whether scales that do not look at use changed, too."""
+        facts = host.row in changed
         counted = bool(self.results.survivors[host.row])
         counts = self.results.update_host(host, spec, facts=facts)
         if self._scales is None:
