@@ -1,4 +1,4 @@
-"""Reads the files that people write for commands, and writes such.
+"""Reads the files that people write for commands, and writes them.
 
 In YAML plain decimal numbers, ``true``, ``false`` and null have their meaning; all other scalars
 are texts, as in policies of the tuning language. JSON is YAML.
@@ -90,6 +90,6 @@ for _tag, _pattern, _first in (
     ("float", rf"{_INTEGER}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list(_IN_NUMBERS)),
     ("merge", "<<$", ["<"]),
 ):
-    # The writer quotes by them, too: PyYAML's own take texts such as 1e5 for no number.
+    # The writer quotes texts by them too: by PyYAML's own resolvers 1e5 is no number.
     for _side in (_Loader, _Dumper):
         _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)

@@ -538,9 +538,7 @@ class HostTable(Hosts):
         if (one.resources, one.is_pending) != (other.resources, other.is_pending):
             return False
         row = self.row_of_reservation(one)
-        if row is None or not self.records[row].resource_providers:
-            return True
-        return self._provided(row, one) == self._provided(row, other)
+        return row is None or self._provided(row, one) == self._provided(row, other)
 
     def _provided(self, row: int, reservation: ClaimOrReservation) -> Provided:
         """What it takes of the host's providers beyond the usages that the host reports."""

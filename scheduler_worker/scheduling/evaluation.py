@@ -267,9 +267,8 @@ class FilterResults:
 
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether a survivor still passes the filters that look at use."""
-        for unit in self._using:
-            leaves = unit.leaves_limits  # few do, and a call costs as much as a filter
-            if not (self._passes(unit, host, spec) if leaves else unit.host_passes(host, spec)):
+        for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
+            if not self._passes(unit, host, spec):
                 return False
         return True
 
@@ -318,8 +317,7 @@ class Evaluation:
         self._scales: list[Scale] | None = None
         self._using: list[Scale] = []
         """The scales whose weights look at what is used of a host."""
-        self.rows: Rows = np.flatnonzero(results.survivors)
-        """The survivors' rows, in order."""
+        self._rows: Rows | None = None
         self._totals: Values = np.zeros(0)
         self._parent: Evaluation | None = None
         """The evaluation of the class, where this one is narrowed to a request."""
@@ -336,6 +334,13 @@ class Evaluation:
         self.is_of_later_instance = False
         """Whether it continues the evaluation for an earlier instance, without the filters that run
         once per request. Such an evaluation is never cached."""
+
+    @property
+    def rows(self) -> Rows:
+        """The survivors' rows, in order."""
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.results.survivors)
+        return self._rows
 
     def totals(self, hosts: HostTable, spec: RequestSpec) -> Values:
         """The total score of each survivor, valid until the hosts change.
@@ -418,7 +423,7 @@ class Evaluation:
         if touched is None or hosts.now_s > self.results.valid_until_s:
             return False
         changed, used = touched
-        if not changed and not used:
+        if not (rows := changed | used):
             return True
         # To evaluate all hosts in arrays costs less than so many one by one.
         if len(changed) + len(used) > FEW + len(hosts) // _ONE_IN or not self.results.passed:
@@ -429,7 +434,6 @@ class Evaluation:
             for row in changed:
                 self.selections.pop(row, None)
         self._ends = self._best = None
-        rows = changed | used
         # Filters leave limits host by host, which an array operation would lose.
         if len(rows) <= FEW or self.results.leaves_limits:
             updated = [self._update_host(hosts.state(row), spec, changed) for row in rows]
@@ -472,8 +476,8 @@ class Evaluation:
         units = (*self._parent._weights, *self._weights) if self._parent else self._weights
         self._scales = self._scales_of(view, spec, units)
         self._using = [scale for scale in self._scales if scale.unit.reads_use]
-        rows_and_totals = 2 * rows.nbytes
-        self.size = self.results.size + rows_and_totals + sum([each.size for each in self._scales])
+        # Rows and totals, and what each scale keeps.
+        self.size = self.results.size + 2 * rows.nbytes + sum([each.size for each in self._scales])
         self._add_up()
 
     def _scales_of(self, view: Hosts, spec: RequestSpec, units: Sequence[Weigher]) -> list[Scale]:
@@ -517,8 +521,7 @@ class Evaluation:
         counted = bool(self.results.survivors[host.row])
         counts = self.results.update_host(host, spec, facts=facts)
         if self._scales is None:
-            if counts != counted:
-                self.rows = np.flatnonzero(self.results.survivors)
+            self._rows = self._rows if counts == counted else None
             return True
         at = self._place(host.row)
         if counts and counted:
@@ -540,8 +543,7 @@ class Evaluation:
         counts = self.results.update_rows(hosts, spec, rows, facts)
         concerned = bool(changed) or bool((counted != counts).any())
         if self._scales is None:
-            if concerned:
-                self.rows = np.flatnonzero(self.results.survivors)
+            self._rows = None if concerned else self._rows
             return True
         # Those that leave or come first: they move the places of all behind them.
         for row in rows[counted & ~counts].tolist():
@@ -565,14 +567,14 @@ class Evaluation:
         return bisect_left(self.rows.data, row)
 
     def _insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
-        self.rows = np.insert(self.rows, at, host.row)
+        self._rows = np.insert(self.rows, at, host.row)
         # Its total is added up with those of the other touched rows.
         self._totals = np.insert(self._totals, at, 0.0)
         for scale in self._scales or ():
             scale.insert(at, host, spec)
 
     def _remove(self, at: int) -> None:
-        self.rows = np.delete(self.rows, at)
+        self._rows = np.delete(self.rows, at)
         self._totals = np.delete(self._totals, at)
         for scale in self._scales or ():
             scale.delete(at)

@@ -276,18 +276,15 @@ class Scale:
 
     def update_products(self, touched: Places) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
-        raise NotImplementedError
-
-    def _rescale(self, raw: Values, touched: Places) -> bool:
-        """Rescale the raw scores of the touched positions; returns whether all were."""
-        # With an end every score moves, so nothing that was known of them helps.
-        if self._raw_ends.find(raw):
-            self.scores = self._rescaled(raw)
-            self.recompute()
-            return True
-        if len(touched):
-            self._replace(touched, self._rescaled(raw[touched]))
-        return False
+        if self._raw is not None:
+            # With an end every score moves, so nothing that was known of them helps.
+            if self._raw_ends.find(self._raw):
+                self.scores = self._rescaled(self._raw)
+                self.recompute()
+                return True
+            if len(touched):
+                self._replace(touched, self._rescaled(self._raw[touched]))
+        return self._update(touched)
 
     def unchanged_without(self, some: Rows) -> bool:
         """Whether the products of the others stay the same without some hosts."""
@@ -309,6 +306,9 @@ class Scale:
         if self._sign < 0:
             raw = -np.asarray(raw, dtype=float)
         return clamp(raw, self._minval, self._maxval)
+
+    def _update(self, touched: Places) -> bool:
+        raise NotImplementedError
 
     def _note(self, *some: float) -> None:
         """These scores came or went, which does not matter to every scale."""
@@ -358,9 +358,7 @@ class NormalizedScale(Scale):
         self._ends.find(self.scores)
         self._spread()
 
-    def update_products(self, touched: Places) -> bool:
-        if self._raw is not None and self._rescale(self._raw, touched):
-            return True
+    def _update(self, touched: Places) -> bool:
         if self._ends.find(self.scores):
             self._spread()
             return True
@@ -403,9 +401,7 @@ class RawScale(Scale):
     def recompute(self) -> None:
         self.products = self._multiplier * self.scores
 
-    def update_products(self, touched: Places) -> bool:
-        if self._raw is not None and self._rescale(self._raw, touched):
-            return True
+    def _update(self, touched: Places) -> bool:
         self._set_products(touched)
         return False
 
@@ -439,9 +435,7 @@ class RankScale(Scale):
     def _note(self, *some: float) -> None:
         self._is_changed = True
 
-    def update_products(self, touched: Places) -> bool:
-        if self._raw is not None and self._rescale(self._raw, touched):
-            return True
+    def _update(self, touched: Places) -> bool:
         # A score that is not another one moves no rank, and a rank is all that counts.
         if not self._is_changed and isinstance(self._multiplier, float):
             return False

@@ -126,8 +126,6 @@ class Selections:
         selection = kept.get(row)
         if selection is None:
             selection = kept[row] = self._made(hosts.state(row), spec, evaluation)
-        if not (self._options.claims_in_placement or spec.requested_resources):
-            return selection  # the caller has no use for the allocation
         allocation = self._allocation(hosts, row, spec, selection.limits)
         if allocation is None:
             return selection

@@ -103,10 +103,9 @@ class Ranking:
     def _positions(self) -> Iterator[int]:
         read, few = 0, max(len(self._head), _FEW)
         while read < few:
+            self._find(read + 1)
             if read == len(self._head):
-                self._find(read + 1)
-                if read == len(self._head):
-                    break
+                break
             yield self._head[read]
             read += 1
         seen = set(self._head[:read])

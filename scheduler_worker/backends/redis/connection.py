@@ -149,12 +149,12 @@ class RedisServer:
             raise StateUnavailable(
                 f"The connection to the shared state at {self.address} is closed"
             )
+        of = self._nodes.group(key)
         try:
             if self._outages.known:
-                self._outages.check(self._nodes.group(key))
+                self._outages.check(of)
             return function()
         except exceptions.RedisError as error:
-            of = self._nodes.group(key)
             if not is_passing(error) or of in self._outages.known:
                 raise self._unavailable(error) from error
         try:

@@ -250,8 +250,7 @@ class MessageHandler:
         return execution is None or execution.cancel()
 
     def _forget(self, work: Work) -> None:
-        execution = self._executions.pop(work.id, None)
-        if execution is not None and execution.is_parked:
+        if execution := self._executions.pop(work.id, None):
             execution.unpark()
 
     # 1. Delivered
@@ -311,8 +310,7 @@ class MessageHandler:
                 return
             execution = self._executions[work.id] = Execution(self._extra_consumers)
             self._start_heartbeats(work, execution)
-        if execution.is_parked:
-            execution.unpark()
+        execution.unpark()
         execution.task = self._slots.submit(self._handle, work, execution.taken_s)
         self._slot_watch.submitted()
 

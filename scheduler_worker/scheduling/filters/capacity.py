@@ -169,7 +169,7 @@ class _Enough(_OfAmount):
         return limits
 
     def _known_limit(self, host_state: HostState) -> float:
-        return float(host_state.derived((type(self), "limit"), self.limit_of, "f8"))
+        return float(self.limit(host_state.table).item(host_state.row))
 
     def limit_of(self, host_state: HostState) -> float:
         """The limit of one host, computed."""

@@ -91,7 +91,7 @@ class PlacementAttempt:
     def dequeued(self, now_s: float) -> float:
         """Record the end of a wait for the lock; returns its seconds."""
         waited_s = now_s - self._queued_s
-        self.phases.append(Phase("lock", self._queued_s, now_s))
+        self.spent("lock", self._queued_s, now_s)
         self._queued_s = now_s
         return waited_s
 
@@ -104,8 +104,8 @@ class PlacementAttempt:
 
     def committed(self, began_s: float, now_s: float, held_s: float) -> None:
         """Record that what was decided is reserved; ``began_s`` is when its commit began."""
-        self.phases.append(Phase("decide", self._decided_from_s, began_s))
-        self.phases.append(Phase("commit", began_s, now_s))
+        self.spent("decide", self._decided_from_s, began_s)
+        self.spent("commit", began_s, now_s)
         self.hold_s = held_s
 
     def spent(self, name: PhaseName, began_s: float, ended_s: float) -> None:
