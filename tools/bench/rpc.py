@@ -54,7 +54,6 @@ class Case(NamedTuple):
 CASES = (
     Case("oslo", EMPTY),
     Case("amqp", EMPTY),
-    Case("oslo", SELECT),
     Case("amqp", SELECT),
     Case("amqp", SELECT, 2),
     Case("amqp", SELECT, keeps_records=False),
@@ -64,8 +63,8 @@ CASES = (
 REFERENCES = {
     "oslo_empty": CASES[0],
     "amqp_empty": CASES[1],
-    "one_worker": CASES[3],
-    "no_records": CASES[5],
+    "one_worker": CASES[2],
+    "no_records": CASES[4],
 }
 
 
@@ -212,7 +211,7 @@ def configuration(
     return (
         f"[DEFAULT]\ntransport_url = {rabbit_url}\nservice_down_time = 3600\nhost = w{number}\n"
         "log_file = /dev/null\n"
-        f"[rpc]\ntopic = {case.topic}\nserver = {case.server}\n"
+        f"[rpc]\ntopic = {case.topic}\n"
         + (f"slots = {slots}\n" if slots else "")
         + ("" if case.keeps_records else "[decisions]\nenabled = false\n")
         + f"[state]\nurl = {redis_url}\nprefix = {case.topic}\n"
