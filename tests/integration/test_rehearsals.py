@@ -1,13 +1,14 @@
 """Simulations over REST, each in a real process, of an API with a worker inside."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from scheduler_worker import api_process
+from scheduler_worker import api_process, simulation
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.api_process.simulations import Simulations
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
@@ -57,6 +58,16 @@ def begin(rehearsals) -> Callable[..., SimulationRecord]:
     return begun
 
 
+def wait_to_be_killed(*_: object) -> None:
+    signal.pause()
+
+
+@pytest.fixture
+def endless(monkeypatch) -> None:
+    """The process of a simulation does not end by itself."""
+    monkeypatch.setattr(simulation, "serve", wait_to_be_killed)
+
+
 def ended(rehearsals: Simulations, record: SimulationRecord) -> Any:
     """The record and the summary once there is nothing more to come."""
 
@@ -95,7 +106,7 @@ def test_an_unknown_cluster_is_refused_at_once(rehearsals, begin):
     assert rehearsals.records.all() == []
 
 
-def test_one_runs_at_a_time_and_ends_when_it_is_cancelled(rehearsals, begin):
+def test_one_runs_at_a_time_and_ends_when_it_is_cancelled(rehearsals, endless, begin):
     first = begin()
     with pytest.raises(Conflict, match=first.id):
         begin()
@@ -114,7 +125,7 @@ def test_one_runs_at_a_time_and_ends_when_it_is_cancelled(rehearsals, begin):
     eventually(is_free)
 
 
-def test_a_process_that_is_killed_is_a_failure_that_says_so(rehearsals, begin):
+def test_a_process_that_is_killed_is_a_failure_that_says_so(rehearsals, endless, begin):
     record = begin()
     eventually(lambda: bool(multiprocessing.active_children()))
     [process] = multiprocessing.active_children()
@@ -124,7 +135,7 @@ def test_a_process_that_is_killed_is_a_failure_that_says_so(rehearsals, begin):
     assert record.problem == "its process ended with status -9"
 
 
-def test_the_end_of_the_api_ends_its_process(api, rehearsals, begin):
+def test_the_end_of_the_api_ends_its_process(api, rehearsals, endless, begin):
     begin()
     eventually(lambda: bool(multiprocessing.active_children()))
     api.stop()
