@@ -47,6 +47,9 @@ class PlacementServer(Server):
     def environment(self) -> Mapping[str, str]:
         return {
             **os.environ,
+            # Its own retries look for room in the snapshot of their first attempt, so concurrent
+            # writers get more than there is.
+            "OS_PLACEMENT__ALLOCATION_CONFLICT_RETRY_COUNT": "1",
             "OS_PLACEMENT_DATABASE__CONNECTION": self._database,
             "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP": "True",
             "OS_API__AUTH_STRATEGY": "noauth2",
