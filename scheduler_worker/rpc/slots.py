@@ -52,8 +52,17 @@ class Slots:
     running ones took nothing.
     """
 
-    def __init__(self, count: int, name: str, *, stuck_after_s: float = STUCK_S) -> None:
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        *,
+        stuck_after_s: float = STUCK_S,
+        on_idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_idle`` is called in a thread that has nothing more to do; it must not block."""
         self._name = name
+        self._on_idle = on_idle
         self._stuck_after_s = stuck_after_s
         self._changed = threading.Condition()
         self._queue: deque[Task] = deque()
@@ -89,12 +98,17 @@ class Slots:
             if self._taken == self._taken_before:
                 self._wake_or_start()
             self._taken_before = self._taken
-            return bool(self._queue) or self._threads - self._idle + self._woken > 0
+            return bool(self._queue) or self.is_working
 
     @property
     def waiting(self) -> int:
         """How many pieces of work wait for a slot."""
         return len(self._queue)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a thread works, or was woken for that."""
+        return self._threads - self._idle + self._woken > 0
 
     @property
     def running(self) -> int:
@@ -123,7 +137,7 @@ class Slots:
 
     def _put(self, task: Task) -> None:
         self._queue.append(task)
-        if self._threads - self._idle + self._woken <= 0:  # none runs, or was woken
+        if not self.is_working:
             self._wake_or_start()
 
     def _wake_or_start(self) -> None:
@@ -179,6 +193,7 @@ class Slots:
                     self._changed.notify_all()
                     return None
                 self._idle += 1
+                self._on_idle()
                 self._changed.wait()
                 self._idle -= 1
                 self._woken = max(0, self._woken - 1)

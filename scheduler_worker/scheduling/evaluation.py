@@ -198,6 +198,7 @@ class FilterResults:
         place = next((at for at, (steps, _) in enumerate(self._steps) if steps == name), None)
         if place is None or not (self.masks[at := self._steps[place][1]] & rejected).any():
             return self
+        # A host is rejected once: out of this mask, it is in none of the later ones.
         masks = [*self.masks[: at + 1], *(mask & ~rejected for mask in self.masks[at:])]
         steps = self._steps[:place] + [(step, at + 1) for step, at in self._steps[place:]]
         results = self._copied(masks, steps)
@@ -365,6 +366,7 @@ class Evaluation:
         if self._best is None or self._best[0] != key:
             totals = np.zeros(len(self.rows))
             for scale, (low, high) in zip(self._scales or (), ends.tolist(), strict=True):
+                # A weight for which all hosts are equal adds nothing.
                 if low != high:
                     totals += scale.between(low, high)
             self._best = key, float(totals.max())

@@ -4,8 +4,11 @@ import os
 
 import pytest
 
+from scheduler_worker.rpc.serving import connection
 from scheduler_worker.rpc.serving.connection import Loop
 from tests.support.descriptors import many_descriptors
+from tests.support.patience import PROCESS_S, SOON_S, eventually
+from tests.support.threads import Threads
 
 
 def test_descriptors_above_1023_are_waited_for():
@@ -23,6 +26,20 @@ def test_descriptors_above_1023_are_waited_for():
             assert not loop.wait(to_read)
             loop.run_due()
             assert called == [True]
+
+
+def test_callbacks_that_have_time_end_no_doze_until_the_loop_is_woken(monkeypatch):
+    assert not Loop().doze()
+    monkeypatch.setattr(connection, "_DOZE_S", PROCESS_S)
+    loop = Loop()
+    with Threads(1) as thread:
+        dozing = thread.submit(loop.doze)
+        eventually(lambda: loop._sleeps)
+        loop.wake()
+        loop.call_soon(lambda: None, has_time=True)
+        assert loop._sleeps
+        loop.wake()
+        assert dozing.result(SOON_S)
 
 
 def test_a_loop_that_is_gone_holds_no_descriptors():

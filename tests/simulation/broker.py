@@ -397,6 +397,9 @@ class BrokerConnection:
         return consumer.queue, message
 
 
+_DOZE_S = 0.002
+
+
 class Loop:
     """The interface of :class:`scheduler_worker.rpc.serving.connection.Loop`."""
 
@@ -406,11 +409,22 @@ class Loop:
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._sleeper: Thread | None = None
+        self._dozes = False
 
-    def call_soon(self, deed: Callback) -> None:
+    def call_soon(self, deed: Callback, *, has_time: bool = False) -> None:
         self._told.append(deed)
-        if self._sleeper is not None:
+        if not (has_time and self._dozes):
+            self.wake()
+
+    def wake(self) -> None:
+        if self._sleeper is not None and self._told:
             self._machine.wake(self._sleeper)
+
+    def doze(self) -> bool:
+        self._dozes = True
+        self.wait(timeout_s=_DOZE_S)
+        self._dozes = False
+        return bool(self._told)
 
     def call_later(self, delay_s: float, deed: Callback) -> None:
         self._timers.append((self._machine.now_s + delay_s, next(self._numbers), deed))

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
 
+_DOZE_S = 0.002
+
+
 class ConnectionLostError(Exception):
     """Raised when the connection cannot be used any more."""
 
@@ -152,7 +155,7 @@ class Loop:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._sleeps = False
+        self._sleeps = self._dozes = False
         self._poll = select.poll()  # select() refuses descriptors above 1023
         self._poll.register(self._wake_read, select.POLLIN)
         self._polled: int | None = None
@@ -163,10 +166,15 @@ class Loop:
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    def call_soon(self, callback: Callback) -> None:
-        """Run it in the loop's thread; safe from any thread."""
+    def call_soon(self, callback: Callback, *, has_time: bool = False) -> None:
+        """Run it in the loop's thread; safe from any thread. With ``has_time`` after a doze."""
         self._ready.append(callback)
-        if self._sleeps:
+        if not (has_time and self._dozes):
+            self.wake()
+
+    def wake(self) -> None:
+        """End its sleep if callbacks wait; safe from any thread."""
+        if self._sleeps and self._ready:
             self._sleeps = False
             with contextlib.suppress(BlockingIOError):
                 os.write(self._wake_write, b"!")
@@ -183,6 +191,16 @@ class Loop:
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2]()
+
+    def doze(self) -> bool:
+        """Sleep for a moment, unless callbacks come; returns whether any has come.
+
+        A loop that reads while slots work takes the interpreter lock from them at each message.
+        """
+        self._dozes = True
+        self.wait(timeout_s=_DOZE_S)
+        self._dozes = False
+        return bool(self._ready)
 
     def wait(self, source: int | None = None, *, timeout_s: float = 60.0) -> bool:
         """Sleep until a callback is due or the descriptor is readable; whether it is."""

@@ -360,7 +360,8 @@ class MessageHandler:
             text = "The request failed in the worker; its log says why"
             result = Result(failure=envelope.internal_error(text))
         answer = envelope.encode_result(work.request, result)
-        self._loop.call_soon(lambda: self._handled(work, result, answer))
+        # The results of all that is ready go out together.
+        self._loop.call_soon(lambda: self._handled(work, result, answer), has_time=True)
 
     async def _dispatch(self, request: envelope.WireRequest, waited_s: float) -> Result:
         self._observer.time(events.QUEUE_WAIT, waited_s)

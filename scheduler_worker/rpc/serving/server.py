@@ -63,8 +63,13 @@ class QueueServer:
         self._names = names
         self._max_bytes_in_flight = limits.max_bytes_in_flight
         self._observer = observer
-        self._slots = Slots(slots, f"rpc-{names.topic}", stuck_after_s=stuck_after_s)
         self._loop = Loop()
+        self._slots = Slots(
+            slots,
+            f"rpc-{names.topic}",
+            stuck_after_s=stuck_after_s,
+            on_idle=self._loop.wake,
+        )
         self._stopping = threading.Event()
         self._messages = MessageHandler(
             self._loop,
@@ -231,6 +236,8 @@ class QueueServer:
         is_stopping = self._stopping.is_set()
         if is_stopping and self._messages.is_done and not connection.unconfirmed_answers():
             self._drained.set()
+            return
+        if self._slots.is_working and self._loop.doze():
             return
         if self._loop.wait(connection.descriptor if self._reads() else None):
             connection.pump()

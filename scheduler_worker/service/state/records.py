@@ -162,6 +162,7 @@ def read_host(value: bytes | str) -> HostRecord:
         fact = getattr(record, name)
         # Agents mostly send the CPU's description as text; an object cannot be looked up.
         if fact and not isinstance(fact, dict):
+            # Nobody else has this record yet; from now on it is frozen.
             msgspec.structs.force_setattr(record, name, _common(fact))
     for name in _OFTEN_EMPTY:
         if getattr(record, name) == _EMPTY:

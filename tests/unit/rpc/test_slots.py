@@ -53,6 +53,16 @@ def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
     assert {done.get(timeout=SOON_S) for _ in later} == {0, 1}
 
 
+def test_idle_is_a_thread_that_has_done_all_that_was_ready(gate):
+    idle, done = queue.SimpleQueue(), []
+    slots = Slots(1, "t", on_idle=lambda: idle.put(done.copy()))
+    submit(slots, gate)
+    for number in range(2):
+        submit(slots, done.append, number)
+    gate.opened.set()
+    assert idle.get(timeout=SOON_S) == [0, 1]
+
+
 def test_a_shutdown_cancels_what_waits_and_finishes_what_runs(gate):
     slots = Slots(1, "t")
     submit(slots, gate)
