@@ -33,11 +33,10 @@ OLDER = f"{VERSION}-rc1"
 
 def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any) -> None:
     """Another worker, that reports this once."""
-    made = WorkerReport(**report)
     ours = api.worker.facts
     plain = {"name": name, "version": ours.version, "topic": ours.topic}
     known = WorkerFacts(**plain | (facts or {}))
-    presence.Presence(api.worker.state, known, lambda: made).renew()
+    presence.Presence(api.worker.state, known, lambda: WorkerReport(**report)).renew()
 
 
 @pytest.fixture
@@ -134,12 +133,12 @@ def test_the_page_follows_what_the_workers_report(reported, console):
 def test_a_worker_without_news_is_shown_as_such(reported, console):
     add(reported, "w2")
     now_s = reported.worker.state.changes(presence.REPORTS_SCOPE, Seen()).now_s
-    old = WorkerReport(at_s=now_s - 25.0)
-    put = Put("w:w2", msgspec.json.encode(old), now_s + 600.0)
+    old = msgspec.json.encode(WorkerReport(at_s=now_s - 2000.0))
+    put = Put("w:w2", old, now_s + 600.0)
     reported.worker.state.write(presence.REPORTS_SCOPE, [Transaction([put])])
     page = console.entered("/health")
     expect(page.locator("#workers")).to_contain_text("silent")
-    assert rows(page, "As each reported last")["w2"][3].startswith("no news for 2")
+    assert rows(page, "As each reported last")["w2"][3].startswith("no news for 3")
     expect(page.locator("#findings li")).to_contain_text("worker w2: it has reported nothing for 2")
 
 
