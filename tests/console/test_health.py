@@ -23,10 +23,10 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state import presence
 from tests.support.consoles import READER, rows
+from tests.support.patience import eventually
 from tests.support.services import request
 
 DROPPED = events.DECISION_RECORDS.troubles["dropped"].text
-
 VERSION = scheduler_worker.__version__
 OLDER = f"{VERSION}-rc1"
 
@@ -42,6 +42,7 @@ def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any)
 @pytest.fixture
 def reported(api):
     """The worker inside has reported after the first request, which it has placed."""
+    eventually(lambda: any(each.report for each in api.services.workers.read()))  # by its thread
     api.worker._presence.renew()
     return api
 
@@ -79,9 +80,8 @@ def test_all_is_well_with_one_worker_that_serves(reported, console):
     expect(page.get_by_role("heading", name="Health")).to_be_visible()
     expect(page.locator("#summary")).to_have_text("All is well. 1 worker, 1 serving.")
     expect(page.locator("#findings li")).to_have_count(0)
-    name = reported.worker.facts.name
-    [state, version, *_] = rows(page, "As each reported last")[name]
-    assert (state, version) == ("serving", reported.worker.facts.version)
+    ours = rows(page, "As each reported last")[reported.worker.facts.name]
+    assert ours[:2] == ["serving", reported.worker.facts.version]
     assert rows(page, "Queues and locks")["east"][3] == "1"
     assert rows(page, "The last ")["All"][:3] == ["1", "0", "0"]
     expect(page.locator("#errors p")).to_contain_text("None in the last")
