@@ -82,6 +82,7 @@ def test_filters_are_in_the_address(decided, console):
 def test_older_ones_are_shown_when_they_are_asked_for(decided, console):
     for number in range(60):
         refuse(decided, f"more-{number}")
+    decided.worker.decisions.recorder.write()
     page = console.entered("/decisions")
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("button", name="Show older ones").click()
@@ -164,9 +165,8 @@ def test_what_if_changes_only_what_was_changed(decided, console):
     form.get_by_label("Hosts").fill("")
     form.get_by_label("Zone").fill("north")
     after = asked_by(page)
-    assert after["image"] == {
-        "id": "i", "properties": {"hw_numa_nodes": 1, "hw_firmware_type": "uefi"},
-    }  # fmt: skip
+    changed = {"hw_numa_nodes": 1, "hw_firmware_type": "uefi"}
+    assert after["image"] == {"id": "i", "properties": changed}
     assert after["scheduler_hints"] == {"cluster": ["east"]}
     assert after["requested_destination"] == {"allow_cross_cell_move": True}
     assert after["availability_zone"] == "north"

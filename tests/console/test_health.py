@@ -23,26 +23,26 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state import presence
 from tests.support.consoles import READER, rows
+from tests.support.patience import eventually
 from tests.support.services import request
 
 DROPPED = events.DECISION_RECORDS.troubles["dropped"].text
-
 VERSION = scheduler_worker.__version__
 OLDER = f"{VERSION}-rc1"
 
 
 def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any) -> None:
     """Another worker, that reports this once."""
-    made = WorkerReport(**report)
     ours = api.worker.facts
     plain = {"name": name, "version": ours.version, "topic": ours.topic}
     known = WorkerFacts(**plain | (facts or {}))
-    presence.Presence(api.worker.state, known, lambda: made).renew()
+    presence.Presence(api.worker.state, known, lambda: WorkerReport(**report)).renew()
 
 
 @pytest.fixture
 def reported(api):
     """The worker inside has reported after the first request, which it has placed."""
+    eventually(lambda: any(each.report for each in api.services.workers.read()))  # by its thread
     api.worker._presence.renew()
     return api
 
@@ -80,9 +80,8 @@ def test_all_is_well_with_one_worker_that_serves(reported, console):
     expect(page.get_by_role("heading", name="Health")).to_be_visible()
     expect(page.locator("#summary")).to_have_text("All is well. 1 worker, 1 serving.")
     expect(page.locator("#findings li")).to_have_count(0)
-    name = reported.worker.facts.name
-    [state, version, *_] = rows(page, "As each reported last")[name]
-    assert (state, version) == ("serving", reported.worker.facts.version)
+    ours = rows(page, "As each reported last")[reported.worker.facts.name]
+    assert ours[:2] == ["serving", reported.worker.facts.version]
     assert rows(page, "Queues and locks")["east"][3] == "1"
     assert rows(page, "The last ")["All"][:3] == ["1", "0", "0"]
     expect(page.locator("#errors p")).to_contain_text("None in the last")
@@ -134,12 +133,12 @@ def test_the_page_follows_what_the_workers_report(reported, console):
 def test_a_worker_without_news_is_shown_as_such(reported, console):
     add(reported, "w2")
     now_s = reported.worker.state.changes(presence.REPORTS_SCOPE, Seen()).now_s
-    old = WorkerReport(at_s=now_s - 25.0)
-    put = Put("w:w2", msgspec.json.encode(old), now_s + 600.0)
+    old = msgspec.json.encode(WorkerReport(at_s=now_s - 2000.0))
+    put = Put("w:w2", old, now_s + 600.0)
     reported.worker.state.write(presence.REPORTS_SCOPE, [Transaction([put])])
     page = console.entered("/health")
     expect(page.locator("#workers")).to_contain_text("silent")
-    assert rows(page, "As each reported last")["w2"][3].startswith("no news for 2")
+    assert rows(page, "As each reported last")["w2"][3].startswith("no news for 3")
     expect(page.locator("#findings li")).to_contain_text("worker w2: it has reported nothing for 2")
 
 

@@ -42,12 +42,11 @@ class Fleet:
         }
 
     def ctl(self, *words: str) -> tuple[int, str, str]:
-        config = str(self.configs["one"])
         with (
             contextlib.redirect_stdout(io.StringIO()) as out,
             contextlib.redirect_stderr(io.StringIO()) as err,
         ):
-            status = main([*words, "--config-file", config])
+            status = main([*words, "--config-file", str(self.configs["one"])])
         return status, out.getvalue(), err.getvalue()
 
     def plain(self, *words: str) -> Any:
@@ -63,9 +62,8 @@ class Fleet:
         """How many workers take requests."""
         return self.bus.queue_use("scheduler").consumers
 
-    def page(self, worker: str, path: str) -> tuple[int, str]:
-        status, _, text = ask(self.ports[worker], path)
-        return status, text
+    def readyz(self, worker: str) -> int:
+        return ask(self.ports[worker], "/readyz").status
 
 
 @pytest.fixture
@@ -82,7 +80,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
     client.update_hosts([host("a", cpu_allocation_ratio=1.0)])
     full, waiting = str(uuid.uuid4()), str(uuid.uuid4())
     client.select_destinations(WHOLE_HOST, [full])
-    assert fleet.ctl("worker", "drain", "two")[1] == "two: drained\n"
+    eventually(lambda: fleet.ctl("worker", "drain", "two")[1] == "two: drained\n")
     eventually(lambda: fleet.consumers() == 1)
     answer = in_thread(client.select_destinations, WHOLE_HOST, [waiting])
     eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
@@ -100,11 +98,11 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(flee
     status, out, _ = fleet.ctl("worker", "drain", "one", "--wait", str(SOON_S))
     assert (status, out.splitlines()[-1]) == (0, "one: drained")
     eventually(lambda: fleet.states() == {"one": "drained", "two": "serving"})
-    eventually(lambda: fleet.page("one", "/readyz")[0] == 503)
-    eventually(lambda: fleet.page("two", "/readyz")[0] == 200)  # it may be a second old
+    eventually(lambda: fleet.readyz("one") == 503)
+    eventually(lambda: fleet.readyz("two") == 200)  # it may be a second old
     assert fleet.ctl("worker", "resume", "one")[1] == "one: serving\n"
     eventually(lambda: fleet.consumers() == 2)
-    eventually(lambda: fleet.page("one", "/readyz")[0] == 200)
+    eventually(lambda: fleet.readyz("one") == 200)
 
 
 @pytest.mark.deep

@@ -143,7 +143,7 @@ class Worker:
             observer=self.witness,
             limits=DeliveryLimits(max_message_bytes=MAX_BYTES),
         )
-        self._client = self._stage.client(timeout_s=10)
+        self._client = self._stage.client()
 
     def restart(self) -> None:
         self.server.stop(0.1)
@@ -154,7 +154,7 @@ class Worker:
     def check(self) -> None:
         """It serves, has nothing in flight, and has never lost its connection."""
         assert self._client.call("echo", {}, value="served") == "served"
-        eventually(lambda: not self.server.describe()["in_hand"], 10)
+        eventually(lambda: not self.server.describe()["in_hand"])
         assert self.witness.seen("lost") == 0
         assert self.server.failure() is None
         assert self.server.problem() is None

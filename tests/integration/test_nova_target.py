@@ -78,9 +78,8 @@ def test_a_migration_is_asked_for_without_a_host(target, nova):
 
 def test_refusals_have_the_message_of_nova(target, nova):
     nova.tasks[VM] = "migrating"
-    with pytest.raises(
-        MigrationRefused, match=r"409: Cannot 'os-migrateLive' instance .*migrating"
-    ):
+    conflict = r"409: Cannot 'os-migrateLive' instance .*migrating"
+    with pytest.raises(MigrationRefused, match=conflict):
         target.migrate("east", asked())
     with pytest.raises(MigrationRefused, match=r"404: Instance gone could not be found\."):
         target.migrate("east", asked("gone"))
@@ -119,13 +118,14 @@ def test_a_nova_that_hangs_is_left_after_the_timeout(configured, nova):
 
     def scene(timeout_s):
         target = NovaTarget(ComputeApi(configured(timeout=timeout_s, connect_retries=3)))
+        nova.hosts[vm := f"vm-{timeout_s}"] = "a"
         with pytest.raises(BackendError, match="cannot be asked"):
-            target.migrate("east", asked())
-        if not nova.asked:
+            target.migrate("east", asked(vm))
+        if not nova.asked_for("POST", f"/{vm}/action"):
             raise TooSoon("the log-in was too slow")
+        return len(nova.asked_for("POST", f"/{vm}/action"))
 
-    growing(scene, TooSoon)
-    assert len(nova.asked_for("POST", "/action")) == 1, "retries are for questions alone"
+    assert growing(scene, TooSoon) == 1, "retries are for questions alone"
 
 
 def test_a_token_that_has_expired_is_renewed(target, nova):
@@ -285,9 +285,8 @@ def test_the_section_of_another_service_may_be_used(nova, tmp_path):
         nova={"auth_section": "keystone_authtoken", "region_name": "r"},
         keystone_authtoken=account,
     )
-    api = factories.open_nova(
-        loaded := conf.load(["--config-file", str(path)]), conf.settings(loaded)
-    )
+    loaded = conf.load(["--config-file", str(path)])
+    api = factories.open_nova(loaded, conf.settings(loaded))
     assert api.problem() is None
 
 

@@ -140,5 +140,6 @@ def test_the_end_of_the_api_ends_its_process(api, rehearsals, endless, begin):
     eventually(lambda: bool(multiprocessing.active_children()))
     api.stop()
     eventually(lambda: not multiprocessing.active_children())
+    eventually(lambda: not rehearsals._run.is_alive())  # which says so after its process is gone
     record = rehearsals._run.record
     assert (record.state, record.problem) == ("failed", "its API process was stopped")

@@ -22,7 +22,7 @@ from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
 from tests.support.handlers import Gate, Witness, echo
-from tests.support.patience import NEVER_S, eventually
+from tests.support.patience import NEVER_S, SOON_S, eventually
 
 SETTINGS = BusSettings(kind="scripted", retry_s=1.0, retry_backoff_s=2.0, longest_retry_s=8.0)
 
@@ -127,7 +127,7 @@ def await_rounds(server: QueueServer) -> None:
     for _ in range(2):
         went = threading.Event()
         server._loop.call_soon(went.set)
-        assert went.wait(10)
+        assert went.wait(SOON_S)
 
 
 def test_nothing_is_sent_to_a_blocked_broker(connections):
@@ -288,7 +288,7 @@ def test_the_backoff_grows_with_every_connection_that_did_not_last(connections, 
 
     monkeypatch.setattr(ScriptedConnection, "flush", flush)
     server.start()
-    assert server._ended.wait(10)
+    assert server._ended.wait(SOON_S)
     intervals = [
         round(after - before - lasted, 1)
         for before, after, lasted in zip(connected_s, connected_s[1:], lifetimes, strict=False)

@@ -11,7 +11,7 @@ import pytest
 from scheduler_worker.rpc.serving.handling import SlotWatch
 from scheduler_worker.rpc.slots import Slots, Task
 from scheduler_worker.waiters import Waiter
-from tests.support.patience import SOON_S
+from tests.support.patience import SOON_S, eventually
 
 
 def submitted(
@@ -101,7 +101,7 @@ def test_a_suspended_coroutine_leaves_its_slot_to_others():
     first = submit(slots, suspending, waiter, suspended)
     assert suspended.wait(SOON_S)
     assert submit(slots, lambda: "served").result(SOON_S) == "served"
-    assert (slots.running, first.done()) == (1, False)
+    eventually(lambda: (slots.running, first.done()) == (1, False))
     waiter.end()
     assert first.result(SOON_S) == "t-1"
 
@@ -112,7 +112,7 @@ def test_a_suspended_coroutine_is_finished_after_a_shutdown():
     assert suspended.wait(SOON_S)
     slots.shutdown(wait=False)
     waiter.end()
-    assert first.result(SOON_S) == "t-1"
+    assert first.result(SOON_S).startswith("t-"), "in its thread, or in a new one if that has ended"
 
 
 def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
@@ -154,7 +154,7 @@ def test_stuck_work_is_reported(gate):
     assert "has worked on a request for" in slots.stuck()  # type: ignore[operator]
     gate.opened.set()
     running.result(SOON_S)
-    assert slots.stuck() is None
+    eventually(lambda: slots.stuck() is None)
 
 
 # When the slots are checked for work that no thread takes

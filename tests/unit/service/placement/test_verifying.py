@@ -141,7 +141,7 @@ def test_what_was_claimed_on_a_host_that_has_changed_is_taken_back():
     cloud = Cloud(placement=PlacementPorts(placement, placement.read_again))
     cloud.force_down("a")
     assert cloud.hosts() == ["b"]
-    cloud.world.scheduler.close(5.0)
+    cloud.world.scheduler.close(SOON_S)
     assert placement.providers() == {"i1": ["uuid-b"]}
 
 

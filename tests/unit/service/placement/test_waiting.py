@@ -12,7 +12,7 @@ from scheduler_worker.errors import Conflict, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.waiters import complete
-from tests.support.patience import SOON_S
+from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, host, request
 from tests.support.threads import Threads
 
@@ -94,7 +94,7 @@ def test_a_released_reservation_lets_a_waiting_request_in(full, asking, releasin
     releasing(full).inventory.release(["i1"])
     assert chosen(waiting) == ["a"]
     assert full.scheduler.waiting == 0
-    assert full.scheduler.describe("default")["waiting_for_pending"] == 0
+    eventually(lambda: full.scheduler.describe("default")["waiting_for_pending"] == 0)
     assert asking.back.acquire(blocking=False), "it has its slot again"
 
 
