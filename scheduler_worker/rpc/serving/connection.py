@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
-
 _DOZE_S = 0.002
 
 
