@@ -34,6 +34,15 @@ def even_load(policy_id: str = "spread", version: int = 1, **parameters: str) ->
     return {**document, "balance": {"unit": "EvenLoad"}}
 
 
+def power_saving(version: int = 1, **parameters: str) -> dict[str, Any]:
+    """Empty hosts beyond one are switched off; a small load alone empties no host."""
+    switching = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
+    given = {"LowUtilization": "0"} | switching | parameters
+    document = {"id": "save", "name": "save", "version": version, "parameters": given}
+    uses = {"filters": [{"unit": "RamFilter"}], "balance": {"unit": "OptimalForPowerSaving"}}
+    return document | uses
+
+
 def busy_host(name: str, cluster: str = "default", **vms: float | dict[str, Any]) -> dict[str, Any]:
     """A report of a host of four CPUs; ``vms``: VM -> percent of one CPU that it uses, or more."""
     running = [

@@ -19,7 +19,7 @@ from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.waiters import complete
-from tests.support.balancers import Scenario
+from tests.support.balancers import Scenario, power_saving
 from tests.support.services import World, host
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024}, "num_instances": 1}
@@ -239,14 +239,6 @@ def test_a_refusal_is_remembered_for_a_limited_time(world, publisher):
 
 # What agents report of migrations and power actions
 
-SAVING = {
-    "id": "save",
-    "name": "save",
-    "version": 1,
-    "balance": {"unit": "OptimalForPowerSaving"},
-    "parameters": {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"},
-}
-
 
 @pytest.fixture
 def scenario() -> Scenario:
@@ -296,7 +288,7 @@ def test_wrong_arguments_are_named(reporting, method, arguments, complaint):
 
 
 def test_an_agent_reports_how_far_a_power_action_is(scenario, reporting):
-    scenario.attach(SAVING)
+    scenario.attach(power_saving())
     for name in ("c", "d"):
         scenario.put(name)
         scenario.hosts[name]["power"] = {"is_managed": True}
