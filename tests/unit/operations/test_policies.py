@@ -77,11 +77,6 @@ def test_units_have_their_kinds_and_parameters(rest):
         rest.call(get_unit, id="none")
 
 
-def test_a_unit_of_the_worker_is_not_switched(rest):
-    with pytest.raises(AdministrationError, match="always enabled"):
-        rest.call(switch_unit, id=CPU, is_enabled=False)
-
-
 # Policies
 
 
