@@ -17,7 +17,14 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.ledgers import Progress
 from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.placement.lease import Lease
-from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, busy_host, power_saving
+from tests.support.balancers import (
+    INTERVAL_S,
+    LIMITS,
+    NotingPublisher,
+    Scenario,
+    busy_host,
+    power_saving,
+)
 from tests.support.interrupted import before_next
 from tests.support.services import request
 
@@ -323,17 +330,6 @@ def test_a_silent_host_gives_no_room(sleepers):
 # Casts to agents
 
 
-class NotingPublisher:
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.failure = failure
-
-    def cast(self, **message: Any) -> None:
-        self.sent.append(message)
-        if self.failure is not None:
-            raise self.failure
-
-
 def test_a_power_action_is_cast_with_all_that_an_agent_needs(sleepers):
     sleepers.step()
     [asked] = sleepers.power.asked
@@ -350,5 +346,6 @@ def test_a_power_action_is_cast_with_all_that_an_agent_needs(sleepers):
     }
     message = {"topic": "agents", "method": "set_host_power", "arguments": arguments}
     assert publisher.sent == [message]
+    publisher.failure = Undeliverable("no queue")
     with pytest.raises(PowerRefused, match="no queue"):
-        AgentTarget(NotingPublisher(Undeliverable("no queue")), "agents").set_power("east", asked)
+        AgentTarget(publisher, "agents").set_power("east", asked)
