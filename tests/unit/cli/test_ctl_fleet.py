@@ -59,6 +59,14 @@ def test_the_hosts_of_the_example_are_reported_and_listed(ctl):
     ]
 
 
+def test_wrong_reports_are_named_and_none_is_stored(ctl, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text("- {host: a, uuid: u, vcpus: 1, memory_mb: 1, local_gb: 1}\n- {host: b}\n")
+    status, _, err = ctl("host", "report", str(path))
+    assert (status, "hosts[1]" in err) == (1, True)
+    assert plain(ctl, "host", "list") == []
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
