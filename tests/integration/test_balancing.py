@@ -12,7 +12,7 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from tests.support import nova_api
 from tests.support.agents import Agent
-from tests.support.balancers import busy_host
+from tests.support.balancers import busy_host, power_saving
 from tests.support.patience import SOON_S, eventually
 from tests.support.workers import load_config
 
@@ -23,19 +23,6 @@ EVEN = {
     "version": 1,
     "balance": {"unit": "OptimalForEvenGuestDistribution"},
     "parameters": {"HighVmCount": "4", "MigrationThreshold": "2", "SpmVmGrace": "0"},
-}
-SAVING = {
-    "id": "save",
-    "name": "save",
-    "version": 1,
-    "filters": [{"unit": "RamFilter"}],
-    "balance": {"unit": "OptimalForPowerSaving"},
-    "parameters": {
-        "HighUtilization": "80",
-        "LowUtilization": "0",
-        "EnableAutomaticHostPowerManagement": "true",
-        "HostsInReserve": "1",
-    },
 }
 
 
@@ -155,7 +142,7 @@ def test_an_agent_switches_an_empty_host_off_and_on_again(serve):
     with contextlib.closing(Agent(client._bus, "balancing_agent", "dc", **methods)):
         for name in "bc":
             switch(name, "up")
-        client.attach_cluster_policy("default", SAVING)
+        client.attach_cluster_policy("default", power_saving())
         eventually(lambda: len(steps) == 2)
         [(asleep, _), _] = steps
         assert steps == [(asleep, "maintenance"), (asleep, "down")]

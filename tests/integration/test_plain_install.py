@@ -22,7 +22,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.policies import create_policy, remove_policy
 from scheduler_worker.operations.simulations import begin_rehearsal
 from scheduler_worker.operations.units import list_units
-from tests.support import commands
+from tests.support import commands, tuners
 from tests.support.edges import AnyOperation, right
 from tests.support.engine import PASSWORD, USER, FakeEngine
 from tests.support.json_server import serving
@@ -45,14 +45,6 @@ BALLOON = (
     "{root}/etc/scheduler_worker/tuning/examples/memory_balloon.yaml "
     "--samples {root}/tests/examples/tuning/balloon_samples.yaml"
 )
-TUNING = """
-scope: VM
-rules:
-  shrink:
-    output: memory.balloon
-    target: policy.balloon_min
-    function: {name: linear, change: 10, time: 1 sec}
-"""
 EDITOR = "#!/bin/sh\nexec echo '  balance: {unit: EvenLoad}' >> \"$1\"\n"
 OF_DEVELOPERS = {"dev", "docs", "sdk", "test"}
 LOCAL = {"transport_url": "local:/"}
@@ -186,7 +178,7 @@ def client(
     shutil.copy(ROOT / "examples/external_units/spare_hosts.py", units)
     folder = installation.folder
     (folder / "password").write_text(f"{PASSWORD}\n")
-    (folder / "balloon.yaml").write_text(TUNING)
+    (folder / "balloon.yaml").write_text(tuners.BALLOON)
     (folder / "clusters.yaml").write_text('parameters: {"*": {balloon_min: 500}}\n')
     write_config(
         installation.config,
@@ -204,7 +196,7 @@ def client(
         client.update_hosts(yaml.safe_load((ROOT / "examples/hosts.yaml").read_text()))
         vms = {"v": {"memory": {"balloon": 1000.0}}}
         client.update_hosts([host("tuned", cluster="east", vms=vms)])
-        client.set_tuning_policy("balloon", TUNING)
+        client.set_tuning_policy("balloon", tuners.BALLOON)
         eventually(lambda: bool(client.list_tuned_hosts()["tuned_hosts"]))
         yield client
         assert worker.stop() == 0
@@ -266,7 +258,7 @@ def test_every_operation_works_over_rpc_and_rest(installation, client):
             for each in sorted(OPERATIONS, key=lambda each: order.index(each.method)):
                 if each is remove_policy:  # the other one is attached now
                     ids["packing"] = rest(create_policy, {"name": "spare"})["id"]
-                given = right(each, unit, TUNING)
+                given = right(each, unit, tuners.BALLOON)
                 given = {name: ids.get(str(value), value) for name, value in given.items()}
                 if edge == "RPC" and each.home != "store":
                     client.call(each, msgspec.convert(given, each.parameters))

@@ -9,6 +9,7 @@ from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.model.ledgers import AskedMigration, AskedPower, MigrationLimits, Progress
 from scheduler_worker.model.policies import from_plain
 from scheduler_worker.operations.balancing import Balancing, list_balancing
+from scheduler_worker.ports import Publisher
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import PowerSavingBalance
 from scheduler_worker.service.balancing.administration import BalancingAdministration
@@ -32,6 +33,15 @@ def even_load(policy_id: str = "spread", version: int = 1, **parameters: str) ->
     given = {"HighUtilization": "80", "CpuOverCommitDurationMinutes": "1"} | parameters
     document = {"id": policy_id, "name": policy_id, "version": version, "parameters": given}
     return {**document, "balance": {"unit": "EvenLoad"}}
+
+
+def power_saving(version: int = 1, **parameters: str) -> dict[str, Any]:
+    """Empty hosts beyond one are switched off; a small load alone empties no host."""
+    switching = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
+    given = {"LowUtilization": "0"} | switching | parameters
+    document = {"id": "save", "name": "save", "version": version, "parameters": given}
+    uses = {"filters": [{"unit": "RamFilter"}], "balance": {"unit": "OptimalForPowerSaving"}}
+    return document | uses
 
 
 def busy_host(name: str, cluster: str = "default", **vms: float | dict[str, Any]) -> dict[str, Any]:
@@ -91,6 +101,19 @@ class NotingPower:
         self.asked.append(action)
         if action.host in self.failures:
             raise self.failures[action.host]
+
+
+class NotingPublisher(Publisher):
+    """Notes what is cast, unless it fails with ``failure``."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.failure: Exception | None = None
+
+    def cast(self, **message: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.sent.append(message)
 
 
 class Scenario:

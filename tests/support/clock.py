@@ -1,4 +1,7 @@
-"""A clock that stands still until a test moves it."""
+"""Clocks that stand still until a test moves them."""
+
+from collections.abc import Callable
+from typing import Any
 
 
 class ManualClock:
@@ -21,3 +24,27 @@ class ManualClock:
     def jump(self, seconds: float) -> None:
         """Set the wall clock; the monotonic one does not change."""
         self._time_s += seconds
+
+
+class ManualLoop:
+    """The timers of a loop, and the module ``time`` that they follow."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self._timers: list[tuple[float, Callable[[], Any]]] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], Any]) -> None:
+        self._timers.append((self.now_s + delay_s, callback))
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass; call what is due in it."""
+        ends_s = self.now_s + seconds
+        while self._timers and min(self._timers, key=lambda each: each[0])[0] <= ends_s:
+            due = min(self._timers, key=lambda each: each[0])
+            self._timers.remove(due)
+            self.now_s = due[0]
+            due[1]()
+        self.now_s = ends_s

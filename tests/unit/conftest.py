@@ -1,9 +1,21 @@
-"""The small cloud that most tests of operations and of the REST API begin with; a certificate."""
+"""What most tests of use cases, of operations and of the REST API begin with; a certificate."""
 
 import pytest
 
 from tests.support.certificates import SOME
+from tests.support.clock import ManualClock
 from tests.support.rest import Rest
+from tests.support.services import World
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
 @pytest.fixture

@@ -220,9 +220,3 @@ def test_names_that_look_like_other_values_stay_texts():
     for name in ("null", "true", "1", "1e3"):
         text = f"<scheduling_policy><name>{name}</name></scheduling_policy>".encode()
         assert read(types.Policy, text, Form.XML).name == name
-
-
-def test_a_fraction_is_written_in_full():
-    written = write(types.Weight(factor=0.1), Form.XML)
-    assert read(types.Weight, written, Form.XML).factor == 0.1
-    assert b"<factor>0.1</factor>" in written

@@ -11,17 +11,11 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.policies.api_tokens import MAX_TOKENS, SharedApiTokens
-from tests.support.clock import ManualClock
 from tests.support.patience import SOON_S
 from tests.support.threads import Threads
 
 HASH, OTHER_HASH = hashed("correct horse"), hashed("another password")
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

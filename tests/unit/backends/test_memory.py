@@ -4,16 +4,10 @@ import pytest
 
 from scheduler_worker.backends.memory import MEMO_S, MemoryState
 from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Transaction
-from tests.support.clock import ManualClock
 from tests.support.threads import in_thread
 
 SCOPE = "c"
 NEVER = Seen()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import GLOBAL, Seen
-from tests.support.clock import ManualClock
 from tests.support.observers import CountingObserver
 
 FULL = "The shared state at h:1 cannot be used: OOM command not allowed"
@@ -47,11 +46,6 @@ class Engine(MemoryState):
         if scope in self.full:
             raise StateUnavailable(FULL)
         return super().write(scope, transactions, once=once)
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

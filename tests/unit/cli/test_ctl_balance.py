@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_worker.cli.balance import text_of
 from scheduler_worker.cli.ctl import main
-from tests.support.balancers import Scenario, busy_host, even_load
+from tests.support.balancers import Scenario, busy_host, even_load, power_saving
 
 
 @pytest.fixture
@@ -61,15 +61,7 @@ def test_rounds_migrations_and_waits_are_shown():
 
 def test_power_actions_waits_and_unprotected_hosts_are_shown():
     scenario = Scenario()
-    scenario.attach(
-        {
-            "id": "save",
-            "name": "save",
-            "version": 1,
-            "balance": {"unit": "OptimalForPowerSaving"},
-            "parameters": {"EnableAutomaticHostPowerManagement": "true"},
-        }
-    )
+    scenario.attach(power_saving(HostsInReserve="0"))
     scenario.put("a", v={"memory_mb": 100_000, "highly_available": True})
     scenario.put("b")
     scenario.hosts["b"]["power"] = {"is_managed": True}

@@ -22,7 +22,6 @@ from scheduler_worker.model.worker_reports import PartReport
 from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.metrics import Metrics, Window, why_no_host
 from scheduler_worker.observer import Outcome
-from tests.support.clock import ManualClock
 from tests.support.interrupted import raising
 from tests.support.threads import Threads
 
@@ -183,11 +182,6 @@ def test_the_openmetrics_format_is_supported(metrics):
     content_type, text = metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

@@ -18,16 +18,10 @@ from scheduler_worker.operations.tuning import (
 )
 from scheduler_worker.ports import ABSENT, Put, Transaction
 from tests.support.edges import OneWorker
-from tests.support.services import World
 from tests.support.tuners import BALLOON, Scenario
 
 ONE = {"name": "balloon"}
 OTHER = BALLOON.replace("10", "20")
-
-
-@pytest.fixture
-def world():
-    return World()
 
 
 @pytest.fixture

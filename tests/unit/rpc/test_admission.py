@@ -1,46 +1,29 @@
 """Which calls are admitted, and when the delay of the queue is measured."""
 
-from typing import Any
-
 import pytest
 
 from scheduler_worker.rpc.dispatcher import Message
 from scheduler_worker.rpc.serving import admission
 from scheduler_worker.rpc.serving.admission import Admission
 from scheduler_worker.rpc.serving.envelope import WireRequest
+from tests.support.clock import ManualLoop
 
 LIMIT = 3
 
 
-class Stage:
+class Stage(ManualLoop):
     """A loop, a connection and a clock, all driven by the test."""
 
     is_blocked = False
 
     def __init__(self) -> None:
-        self.now_s = 100.0
+        super().__init__()
         self.in_flight = 0
         self.pings: list[str] = []
-        self._timers: list[tuple[float, Any]] = []
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def call_later(self, delay_s: float, callback: Any) -> None:
-        self._timers.append((self.now_s + delay_s, callback))
 
     def ping(self, name: str) -> bool:
         self.pings.append(name)
         return True
-
-    def pass_s(self, seconds: float) -> None:
-        ends_s = self.now_s + seconds
-        while self._timers and min(self._timers, key=lambda each: each[0])[0] <= ends_s:
-            due = min(self._timers, key=lambda each: each[0])
-            self._timers.remove(due)
-            self.now_s = due[0]
-            due[1]()
-        self.now_s = ends_s
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import logging
 import socket
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from scheduler_worker.rpc.serving.handling import ExtraConsumers
 from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
+from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.patience import NEVER_S, SOON_S, eventually
 
@@ -311,24 +311,10 @@ class Sender:
 
 
 @pytest.fixture
-def timers(monkeypatch) -> Any:
-    """A loop with timers only, and a clock for it."""
-
-    clock = Clock()
-    monkeypatch.setattr(undelivered, "time", clock)
-    due: list[Any] = []
-
-    def run(seconds: float) -> None:
-        ends_s = clock.now_s + seconds
-        while due and clock.now_s + due[0][0] <= ends_s:
-            delay_s, callback = due.pop(0)
-            clock.now_s += delay_s
-            callback()
-        clock.now_s = ends_s
-
-    return SimpleNamespace(
-        call_later=lambda delay_s, callback: due.append((delay_s, callback)), run=run
-    )
+def timers(monkeypatch) -> ManualLoop:
+    loop = ManualLoop()
+    monkeypatch.setattr(undelivered, "time", loop)
+    return loop
 
 
 def undelivered_answers(timers: Any, sender: Sender) -> UndeliveredAnswers:
@@ -342,7 +328,7 @@ def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_en
     answers.returned(answer)
     seconds: list[int] = []
     for second in range(100):
-        timers.run(1.0)
+        timers.pass_s(1.0)
         if len(sender.sent) > len(seconds):
             seconds.append(second)
             answers.returned(answer)
@@ -361,7 +347,7 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
     for number in range(1_500):
         answers.returned(Publish("gone", number.to_bytes(4, "big") * (size // 4)))
     assert MAX_BYTES - size < answers.size <= MAX_BYTES
-    timers.run(1.0)
+    timers.pass_s(1.0)
     assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
 
 
@@ -377,10 +363,10 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection(timers):
     sender.is_away = True
     answers = undelivered_answers(timers, sender)
     answers.connection_lost([Publish("caller", b"body")])
-    timers.run(5.0)
+    timers.pass_s(5.0)
     assert sender.sent == []
     sender.is_away = False
-    timers.run(5.0)
+    timers.pass_s(5.0)
     assert sender.sent == [b"body"]
 
 

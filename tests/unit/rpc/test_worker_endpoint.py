@@ -14,12 +14,11 @@ from scheduler_worker.errors import (
     WorkerStops,
 )
 from scheduler_worker.model.providers import Owner
-from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.nova import NovaEndpoint
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.waiters import complete
-from tests.support.balancers import Scenario
+from tests.support.balancers import NotingPublisher, Scenario, power_saving
 from tests.support.services import World, host
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024}, "num_instances": 1}
@@ -32,19 +31,6 @@ REQUEST: dict[str, Any] = {
 
 BALANCER: Any = None
 """Nothing is balanced here."""
-
-
-class RecordingPublisher(Publisher):
-    """Records what is published."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict] = []
-        self.broken: Exception | None = None
-
-    def cast(self, **sent) -> None:
-        if self.broken:
-            raise self.broken
-        self.sent.append(sent)
 
 
 class SchedulerSpy:
@@ -79,8 +65,8 @@ def spy(world) -> SchedulerSpy:
 
 
 @pytest.fixture
-def publisher() -> RecordingPublisher:
-    return RecordingPublisher()
+def publisher() -> NotingPublisher:
+    return NotingPublisher()
 
 
 @pytest.fixture
@@ -140,7 +126,7 @@ def test_an_answer_that_no_broker_carries_is_refused_before_the_decision(endpoin
 
 
 def test_an_undeliverable_answer_gives_its_reservations_back(endpoint, publisher, world):
-    publisher.broken = Undeliverable("no queue")
+    publisher.failure = Undeliverable("no queue")
     with pytest.raises(Undeliverable):
         complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
     assert world.reserved() == {}
@@ -148,12 +134,12 @@ def test_an_undeliverable_answer_gives_its_reservations_back(endpoint, publisher
 
 
 def test_reservations_are_kept_when_the_answer_may_have_arrived(endpoint, publisher, world):
-    publisher.broken = BusUnavailable("away")
+    publisher.failure = BusUnavailable("away")
     with pytest.raises(BusUnavailable):
         complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
     reserved = world.reserved()
     assert reserved != {}
-    publisher.broken = None
+    publisher.failure = None
     complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
     assert world.reserved() == reserved
 
@@ -173,7 +159,7 @@ def test_a_waiting_request_is_left_to_another_worker_when_its_own_stops(publishe
 BIG = REQUEST | {"spec_obj": {"flavor": {"vcpus": 4, "memory_mb": 1024}, "num_instances": 1}}
 
 
-def answered(publisher: RecordingPublisher) -> list[str]:
+def answered(publisher: NotingPublisher) -> list[str]:
     """The host, or the error, of each answer."""
     found = []
     for each in publisher.sent:
@@ -185,7 +171,7 @@ def answered(publisher: RecordingPublisher) -> list[str]:
     return found
 
 
-def endpoint_of(world: World, publisher: RecordingPublisher) -> WorkerEndpoint:
+def endpoint_of(world: World, publisher: NotingPublisher) -> WorkerEndpoint:
     return WorkerEndpoint(world.scheduler, world.inventory, BALANCER, publisher)
 
 
@@ -239,14 +225,6 @@ def test_a_refusal_is_remembered_for_a_limited_time(world, publisher):
 
 # What agents report of migrations and power actions
 
-SAVING = {
-    "id": "save",
-    "name": "save",
-    "version": 1,
-    "balance": {"unit": "OptimalForPowerSaving"},
-    "parameters": {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"},
-}
-
 
 @pytest.fixture
 def scenario() -> Scenario:
@@ -296,7 +274,7 @@ def test_wrong_arguments_are_named(reporting, method, arguments, complaint):
 
 
 def test_an_agent_reports_how_far_a_power_action_is(scenario, reporting):
-    scenario.attach(SAVING)
+    scenario.attach(power_saving())
     for name in ("c", "d"):
         scenario.put(name)
         scenario.hosts[name]["power"] = {"is_managed": True}

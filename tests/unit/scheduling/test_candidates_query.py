@@ -224,7 +224,3 @@ def test_amounts_that_placement_added_up_too_often_do_not_count():
 def test_whether_a_host_is_where_a_query_asks_for_it(aggregates, does):
     query = "resources=VCPU:1&member_of=in:a,b&member_of1=in:c&member_of=!in:x,y"
     assert suits(query, aggregates) is does
-
-
-def test_a_query_that_names_no_aggregate_asks_for_none():
-    assert suits("resources=VCPU:1", ())

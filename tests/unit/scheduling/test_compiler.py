@@ -24,7 +24,6 @@ from scheduler_worker.scheduling.plugin import Balance, Filter, NoParameters, Un
 from scheduler_worker.scheduling.weighers.resources import IoOpsWeigher, RAMWeigher
 from scheduler_worker.service.policies.units import unit_catalogue
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
-from tests.support.units import explained
 
 
 class Used(Weigher):
@@ -97,29 +96,6 @@ def test_a_text_becomes_the_parameters_type():
     pipeline = compiled(filters=(FilterUse(unit="IsolatedHostsFilter", parameters=given),))
     assert pipeline.filters[0].parameters.isolated_hosts == ("a", "b")
     assert pipeline.filters[0].parameters.restrict_isolated_hosts_to_isolated_images is False
-
-
-@pytest.mark.parametrize(
-    ("selector", "totals"),
-    [
-        ("NormalizedSum", {"a": 1.0, "b": 0.75, "c": 0.5}),
-        ("WeightedSum", {"a": 8192.0, "b": 6144.0, "c": 4096.0}),
-        ("RankSum", {"a": 2.0, "b": 1.0, "c": 0.0}),
-    ],
-)
-def test_a_selector_defines_the_score(selector, totals):
-    pipeline = compiled(
-        weights=(WeightUse(unit="RAMWeigher"),), selector=SelectorUse(unit=selector)
-    )
-    hosts = host_table(
-        [
-            host_record(host=name, memory_mb=memory_mb)
-            for name, memory_mb in (("c", 4096), ("a", 8192), ("b", 6144))
-        ]
-    )
-    diagnosis = explained(pipeline, hosts, request_spec())
-    assert {each.host: each.weight for each in diagnosis.verdicts} == totals
-    assert [each.host for each in diagnosis.verdicts] == ["a", "b", "c"]
 
 
 def test_a_unit_gets_the_collaborators_that_it_declares():

@@ -76,11 +76,6 @@ def test_isolate_cannot_keep_siblings_idle_that_others_share():
     assert pins(host_cell(cpuset=[0], pcpuset=[1, 2, 3]), 1, "isolate") is None
 
 
-def test_emulator_threads_take_the_first_free_thread_in_the_order_of_cores():
-    reported = host_cell(siblings=[[2, 3], [0, 1]], pinned_cpus=[3])
-    assert pins(reported, 1, "require", reserved=1) == [0, 2]
-
-
 def test_siblings_are_required_even_of_no_vcpu():
     assert pins(host_cell(pinned_cpus=[0, 2]), 0, "require") is None
 

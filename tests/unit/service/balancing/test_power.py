@@ -17,24 +17,18 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.ledgers import Progress
 from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.placement.lease import Lease
-from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, busy_host
+from tests.support.balancers import (
+    INTERVAL_S,
+    LIMITS,
+    NotingPublisher,
+    Scenario,
+    busy_host,
+    power_saving,
+)
 from tests.support.interrupted import before_next
 from tests.support.services import request
 
 MANAGED = {"is_managed": True}
-POLICY: dict[str, Any] = {
-    "id": "save",
-    "name": "save",
-    "version": 1,
-    "filters": [{"unit": "RamFilter"}],
-    "balance": {"unit": "OptimalForPowerSaving"},
-    "parameters": {
-        "HighUtilization": "80",
-        "LowUtilization": "0",
-        "EnableAutomaticHostPowerManagement": "true",
-        "HostsInReserve": "1",
-    },
-}
 
 
 class Sleepers(Scenario):
@@ -48,7 +42,7 @@ class Sleepers(Scenario):
         for name in "bcd":
             self.put(name)
         self.report()
-        self.attach(POLICY)
+        self.attach(power_saving())
         self.world.report(*({"host": name, "power": MANAGED} for name in "bcd"))
 
     def put(self, name: str, **vms: Any) -> None:
@@ -204,7 +198,7 @@ def test_a_balance_that_is_off_switches_nothing(sleepers):
             [("c", "maintenance")],
         ),
         (
-            lambda sleepers: sleepers.attach(POLICY | {"version": 2}),
+            lambda sleepers: sleepers.attach(power_saving(version=2)),
             "the cluster has changed meanwhile",
             [],
         ),
@@ -294,8 +288,7 @@ def test_the_only_other_host_of_a_vm_is_not_switched_off(sleepers):
 
 
 def test_a_host_that_a_vm_elsewhere_needs_is_not_emptied(sleepers):
-    parameters = POLICY["parameters"] | {"LowUtilization": "20"}
-    sleepers.attach(POLICY | {"version": 2, "parameters": parameters})
+    sleepers.attach(power_saving(version=2, LowUtilization="20"))
     with_large(sleepers, cpu_percent=160)
     sleepers.put("b", small=10)
     assert [sleepers.round() for _ in range(4)] == [[]] * 4
@@ -337,17 +330,6 @@ def test_a_silent_host_gives_no_room(sleepers):
 # Casts to agents
 
 
-class NotingPublisher:
-    def __init__(self, failure: Exception | None = None) -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.failure = failure
-
-    def cast(self, **message: Any) -> None:
-        self.sent.append(message)
-        if self.failure is not None:
-            raise self.failure
-
-
 def test_a_power_action_is_cast_with_all_that_an_agent_needs(sleepers):
     sleepers.step()
     [asked] = sleepers.power.asked
@@ -364,5 +346,6 @@ def test_a_power_action_is_cast_with_all_that_an_agent_needs(sleepers):
     }
     message = {"topic": "agents", "method": "set_host_power", "arguments": arguments}
     assert publisher.sent == [message]
+    publisher.failure = Undeliverable("no queue")
     with pytest.raises(PowerRefused, match="no queue"):
-        AgentTarget(NotingPublisher(Undeliverable("no queue")), "agents").set_power("east", asked)
+        AgentTarget(publisher, "agents").set_power("east", asked)

@@ -26,11 +26,6 @@ INTERVAL_S, FULL_S, SILENT_S = 2.0, 60.0, 60.0
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def source(world) -> MemorySource:
     source = MemorySource(world.clock)
     for host in ("a", "b"):

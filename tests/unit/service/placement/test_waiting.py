@@ -255,18 +255,6 @@ def test_one_of_many_waiting_requests_gets_the_capacity(full, asking):
     assert sum(map(len, full.reserved().values())) == 1
 
 
-def test_a_check_leaves_the_table_unchanged():
-    impatient = World()
-    impatient.report(host("a", vcpus=2))
-    impatient.place("i1", vcpus=2)
-    replica = impatient.fleet.cluster("default")
-    with replica.lock:
-        assert impatient.scheduler._capacity._would_fit([replica], request("i2", "i3"))
-        assert not impatient.scheduler._capacity._fits([replica], request("i2"))
-        assert replica.table.state(0).vcpus_used == 2
-        assert replica.table.without_pending().state(0).vcpus_used == 0
-
-
 @pytest.mark.parametrize("is_pending", [True, False])
 def test_a_check_restores_the_reservation_that_it_replaced(is_pending):
     impatient = World()

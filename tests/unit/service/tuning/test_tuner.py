@@ -83,23 +83,6 @@ def test_after_a_gap_nothing_jumps(scenario):
     assert balloons(scenario)["v3"] == 10_000.0 - 10 * 3 * INTERVAL_S
 
 
-def test_the_next_worker_knows_the_held_back_changes():
-    scenario = Scenario("""
-scope: VM
-rules:
-  slow:
-    output: memory.balloon
-    target: 0
-    min_absolute_change: 400
-    function: {name: linear, change: 10, time: 1 sec}
-""")
-    for _ in range(3):
-        assert scenario.cycle() == []
-    other = scenario.another()
-    assert scenario.cycle(other, after_s=30.0)
-    assert balloons(scenario)["v1"] == 1000.0 - 10 * 60
-
-
 def test_a_turn_from_the_future_is_void(scenario):
     scenario.cycle()
     last = scenario.cycle()[-1]["cycle"]
