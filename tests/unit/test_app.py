@@ -14,6 +14,7 @@ from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.health.rules import ReportedWorkers
 from tests.support.clock import ManualClock
+from tests.support.patience import eventually
 from tests.support.services import host, request, reservations_of
 from tests.support.workers import write_config
 
@@ -60,17 +61,20 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
 
 def test_a_worker_describes_its_clusters_and_reports_how_it_is(tmp_path):
     worker = build(tmp_path)
+    worker._built_s -= 60
     with worker.running():
+        workers = ReportedWorkers(worker.state)
         worker.inventory.update_hosts(decoded(host("h")))
         worker.scheduler.select(request("i1"))
         described = worker.describe()["clusters"]["default"]
+        eventually(lambda: any(each.report for each in workers.read()))  # by its thread
         worker._presence.renew()
-        [found] = ReportedWorkers(worker.state).read()
+        [found] = workers.read()
     counts = {"promises": 1, "in_line": 0, "waiting_for_pending": 0, "token": None}
     assert described.items() >= counts.items()
     assert (found.facts, found.state) == (worker.facts, "serving")
     report = found.report
-    assert report.uptime_s > 0
+    assert report.uptime_s >= 60
     assert (report.running, report.missing, report.holds.leases) == (0, (), ())
     assert (report.lately.placed, report.lately.durations.total) == (1, 1)
     [cluster] = report.clusters
