@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving import connection, envelope
 from scheduler_worker.rpc.serving.connection import (
     Callback,
     ConnectionLostError,
@@ -397,50 +397,39 @@ class BrokerConnection:
         return consumer.queue, message
 
 
-_DOZE_S = 0.002
-
-
-class Loop:
-    """The interface of :class:`scheduler_worker.rpc.serving.connection.Loop`."""
+class Loop(connection.Loop):
+    """A loop whose thread and time are simulated; connections stand for their descriptors."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._told: deque[Callback] = deque()
+        self._ready: deque[Callback] = deque()
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._sleeper: Thread | None = None
         self._dozes = False
 
-    def call_soon(self, deed: Callback, *, has_time: bool = False) -> None:
-        self._told.append(deed)
-        if not (has_time and self._dozes):
-            self.wake()
+    def __del__(self) -> None:
+        """There is no pipe to close."""
 
     def wake(self) -> None:
-        if self._sleeper is not None and self._told:
+        if self._sleeper is not None and self._ready:
             self._machine.wake(self._sleeper)
-
-    def doze(self) -> bool:
-        self._dozes = True
-        self.wait(timeout_s=_DOZE_S)
-        self._dozes = False
-        return bool(self._told)
 
     def call_later(self, delay_s: float, deed: Callback) -> None:
         self._timers.append((self._machine.now_s + delay_s, next(self._numbers), deed))
 
     def run_due(self) -> None:
-        while self._told:
-            self._told.popleft()()
+        while self._ready:
+            self._ready.popleft()()
         due = sorted(each for each in self._timers if each[0] <= self._machine.now_s)
         self._timers = [each for each in self._timers if each[0] > self._machine.now_s]
         for _, _, deed in due:
             deed()
 
-    def wait(self, source: BrokerConnection | None = None, *, timeout_s: float = 60.0) -> bool:
+    def wait(self, source: Any = None, *, timeout_s: float = 60.0) -> bool:
         self._sleeper = self._machine.running
         if self._timers:
             timeout_s = min(timeout_s, min(self._timers)[0] - self._machine.now_s)
-        if not self._told and not (source and source.is_readable(self._sleeper)):
+        if not self._ready and not (source and source.is_readable(self._sleeper)):
             self._machine.park(timeout_s)
         return source is not None and source.is_readable(self._sleeper)

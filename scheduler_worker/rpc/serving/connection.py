@@ -14,6 +14,7 @@ from typing import NamedTuple
 from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
 _DOZE_S = 0.002
+"""So long a message waits at most while slots work, or are blocked."""
 
 
 class ConnectionLostError(Exception):
@@ -166,7 +167,7 @@ class Loop:
         os.close(self._wake_write)
 
     def call_soon(self, callback: Callback, *, has_time: bool = False) -> None:
-        """Run it in the loop's thread; safe from any thread. With ``has_time`` after a doze."""
+        """Run it in the loop's thread; safe from any thread. With ``has_time`` it ends no doze."""
         self._ready.append(callback)
         if not (has_time and self._dozes):
             self.wake()
