@@ -12,7 +12,8 @@ events and executes, in order, the commands of :meth:`DeliveryTracker.due`.
   worker instead, the caller gets the same answer twice.
 * Deliveries of a message are counted; one that was delivered too often is dead-lettered: it
   may be what kills its workers. A delivery that was given back does not count.
-* A message is acknowledged in favour of its copy only when the broker has the copy.
+* A message is acknowledged in favour of its copy only when the broker has the copy. The copy is
+  begun after that: a worker that it kills would leave both, and the message uncounted.
 """
 
 from collections import OrderedDict
@@ -125,6 +126,8 @@ class DeliveryTracker:
         self._open: dict[int, bool] = {}
         """The unsettled tags of the connection in the order of delivery; True: to be
         acknowledged."""
+        self._being_copied: dict[int, str] = {}
+        """The ids of messages whose copies with their counts are not confirmed yet, by tag."""
         self._answers: OrderedDict[str, bytes | None] = OrderedDict()
         self._answer_bytes = 0
         self._due: list[Command] = []
@@ -167,6 +170,7 @@ class DeliveryTracker:
             self.refuse(tag, f"it was delivered {deliveries} times before and never finished")
         elif not delivery.is_counted:
             self._due.append(Republish(tag, deliveries))
+            self._being_copied[tag] = request_id
         else:
             return True
         return False
@@ -189,7 +193,7 @@ class DeliveryTracker:
             return True
         work = self._in_flight[request_id] = Work(delivery, request)
         self.bytes_in_flight += delivery.size
-        self._due.append(Begin(work))
+        self._begin(work)
         return False
 
     def finish(self, work: Work, answer: bytes | None) -> None:
@@ -223,6 +227,7 @@ class DeliveryTracker:
     def copied(self, copy: Copy) -> None:
         """The broker has the copy: acknowledge the original."""
         self._settle(copy.tag)
+        self._begin_copy_of(copy.tag)
 
     def not_copied(self, copy: Copy, why: str) -> None:
         """The broker refused the copy. What cannot even be dead-lettered is dropped."""
@@ -230,6 +235,7 @@ class DeliveryTracker:
             self._settle(copy.tag)
         elif not copy.is_given_back:
             self.refuse(copy.tag, f"it could not be counted ({why})")
+            self._begin_copy_of(copy.tag)
         elif self._open.pop(copy.tag, None) is not None:
             self._due.append(Requeue(copy.tag))
 
@@ -242,11 +248,21 @@ class DeliveryTracker:
     def connection_lost(self) -> list[Work]:
         """Void all tags; returns what is in flight."""
         self._open.clear()
+        self._being_copied.clear()
         # Tags are void, and answers need none: the next connection sends them.
         self._due = [command for command in self._due if isinstance(command, Publish)]
         for work in self._in_flight.values():
             work.tags.clear()
         return self.in_flight
+
+    def _begin(self, work: Work | None) -> None:
+        if work is not None and work.id not in self._being_copied.values():
+            self._due.append(Begin(work))
+
+    def _begin_copy_of(self, tag: int) -> None:
+        """Begin the work that has waited for the fate of this delivery."""
+        if (request_id := self._being_copied.pop(tag, None)) is not None:
+            self._begin(self._in_flight.get(request_id))
 
     def _publish(self, request: WireRequest, answer: bytes | None) -> None:
         if answer is not None and request.call_id is not None:

@@ -133,6 +133,25 @@ def test_an_uncounted_redelivery_is_republished_with_its_count(tracker):
     assert tracker.due() == [ack(1)]
 
 
+def test_a_copy_is_begun_when_its_originals_are_settled(tracker):
+    tracker.take(delivery(1, "same", is_counted=False))
+    tracker.take(delivery(2, "same", deliveries=1, is_counted=False))
+    first, second = tracker.due()
+    tracker.take(delivery(3, "same", deliveries=1))
+    tracker.copied(first)
+    assert tracker.due() == [ack(1)]
+    tracker.not_copied(second, "406: too large")
+    letter, begin = tracker.due()
+    assert isinstance(letter, DeadLetter)
+    assert begin == Begin(tracker.in_flight[0])
+
+
+def test_a_copy_waits_for_nothing_on_the_next_connection(tracker):
+    tracker.take(delivery(1, "same", is_counted=False))
+    tracker.connection_lost()
+    assert taken(tracker, 1, "same", deliveries=1)
+
+
 def test_a_message_that_cannot_be_republished_is_dead_lettered_and_else_dropped(tracker):
     tracker.take(delivery(1, is_counted=False))
     [count] = tracker.due()
