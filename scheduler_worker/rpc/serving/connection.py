@@ -14,7 +14,7 @@ from typing import NamedTuple
 from scheduler_worker.rpc.serving.deliveries import Command, Copy, Delivery, Publish
 
 _DOZE_S = 0.002
-"""So long a message waits at most while slots work, or are blocked."""
+"""The longest doze of a loop. A message waits so long while slots work, or are blocked."""
 
 
 class ConnectionLostError(Exception):

@@ -256,6 +256,7 @@ class DeliveryTracker:
         return self.in_flight
 
     def _begin(self, work: Work | None) -> None:
+        """Begin it now, or when no copy of its message is on its way any more."""
         if work is not None and work.id not in self._being_copied.values():
             self._due.append(Begin(work))
 
