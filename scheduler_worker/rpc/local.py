@@ -30,10 +30,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_worker.rpc.oslo import oslo_messaging
-from scheduler_worker.rpc.serving.connection import BusConnection, Listener, Open
+from scheduler_worker.rpc.serving.connection import BusConnection, Listener, Open, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
+    Copy,
     DeadLetter,
     Delivery,
     Publish,
@@ -228,10 +229,14 @@ class LocalConnection(BusConnection):
             case Republish(tag, deliveries):
                 delivery = self._unacknowledged[tag]
                 copy = delivery.message._replace(deliveries=deliveries)
-                self._listener.copied(command, self._bus.put(delivery.consumer.queue, copy))
+                self._copied(command, self._bus.put(delivery.consumer.queue, copy))
             case DeadLetter(tag):
                 message = self._unacknowledged[tag].message._replace(expires_s=float("inf"))
-                self._listener.copied(command, self._bus.put(self._dead_letters, message))
+                self._copied(command, self._bus.put(self._dead_letters, message))
+
+    def _copied(self, copy: Copy, problem: str | None) -> None:
+        outcome = PublishOutcome.REFUSED if problem else PublishOutcome.CONFIRMED
+        self._listener.copied(copy, outcome, problem or "")
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         self._bus.reply(queue, body)

@@ -25,6 +25,7 @@ from scheduler_worker.rpc.serving.connection import (
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
+    Copy,
     DeadLetter,
     Delivery,
     Publish,
@@ -72,6 +73,8 @@ class Broker:
         self.is_up = True
         self.is_blocked = False
         self.blocked_at_s = 0.0
+        self.nacks = False
+        """Whether the node of all queues is away: whatever workers publish is nacked."""
         self.queues: dict[str, deque[Message]] = {}
         self.callers: dict[str, Callable[[Any], None]] = {}
         """The consumer of a reply queue."""
@@ -157,12 +160,19 @@ class Broker:
         for link in self.links:
             link.ring()
 
+    def set_nacks(self, nacks: bool) -> None:
+        self.nacks = nacks
+
     def answer(self, link: BrokerConnection, answer: Publish) -> None:
         caller = self.callers.get(answer.queue)
-        fate = PublishOutcome.UNROUTABLE if caller is None else PublishOutcome.CONFIRMED
-        if caller is not None:
+        fate = PublishOutcome.CONFIRMED
+        if self.nacks:
+            fate = PublishOutcome.NACKED
+            self.history.add(link.server, "is nacked", queue=answer.queue)
+        elif caller is not None:
             caller(answer.body)
         else:
+            fate = PublishOutcome.UNROUTABLE
             self.history.add(link.server, "is returned", queue=answer.queue)
         link.bring(partial(link.confirm, answer, fate))
 
@@ -373,6 +383,9 @@ class BrokerConnection:
         if getattr(command, "tag", None) not in {None, *self.unacknowledged}:
             self._broker.lose(self)  # a broker closes a channel that settles a message twice
             return
+        if isinstance(command, Republish | DeadLetter) and self._broker.nacks:
+            self.bring(partial(self.listener.copied, command, PublishOutcome.NACKED, ""))
+            return
         match command:
             case Ack(tag, multiple):
                 for each in [t for t in self.unacknowledged if t <= tag] if multiple else [tag]:
@@ -383,11 +396,14 @@ class BrokerConnection:
                 consumer, message = self.unacknowledged[tag]
                 self._broker.history.add(self.server, "counts", message=message.name)
                 self._broker.publish(consumer.queue, message.copy(deliveries))
-                self.bring(partial(self.listener.copied, command, None))
+                self._copied(command)
             case DeadLetter(tag, why):
                 message = self.unacknowledged[tag][1]
                 self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)
-                self.bring(partial(self.listener.copied, command, None))
+                self._copied(command)
+
+    def _copied(self, copy: Copy) -> None:
+        self.bring(partial(self.listener.copied, copy, PublishOutcome.CONFIRMED, ""))
 
     def _settle(self, tag: int, how: str) -> tuple[str, Message]:
         consumer, message = self.unacknowledged.pop(tag)

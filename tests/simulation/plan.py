@@ -165,6 +165,12 @@ class Block(Deed, frozen=True, kw_only=True):
     for_s: float
 
 
+class Nack(Deed, frozen=True, kw_only=True):
+    """The broker nacks what workers publish: the node that has the queues is away."""
+
+    for_s: float
+
+
 class Restart(Deed, frozen=True, kw_only=True):
     """The broker restarts."""
 
@@ -464,6 +470,10 @@ def _block(rng: random.Random, setting: Setting) -> Deed:
     return Block(for_s=_while(rng), **_when(rng, "gets", "commits"))
 
 
+def _nack(rng: random.Random, setting: Setting) -> Deed:
+    return Nack(for_s=_while(rng), **_when(rng, "gets", "commits"))
+
+
 def _restart(rng: random.Random, setting: Setting) -> Deed:
     return Restart(for_s=_while(rng), **_when(rng, "gets", "commits"))
 
@@ -488,7 +498,7 @@ def _clock(rng: random.Random, setting: Setting) -> Deed:
 
 _FAULTS: tuple[Callable[[random.Random, Setting], Deed], ...] = (
     *(_crash, _crash, _pause, _pause, _pause, _flaky, _flaky, _cut, _down, _down),
-    *(_drain, _drain, _jump, _unlink, _block, _restart, _failover, _failover, _clock),
+    *(_drain, _drain, _jump, _unlink, _block, _nack, _restart, _failover, _failover, _clock),
 )
 
 

@@ -49,6 +49,8 @@ class Post(Auditor):
         """Until when a worker may decide a request, by worker and request."""
         self._decided_s: dict[tuple[str, str], float] = {}
         self._dropped: set[str] = set()
+        self._nacked_s: dict[str, float] = {}
+        """When the broker nacked the answer to a message last."""
         self._removed: set[str] = set()
         """Hosts that were removed."""
         self._pings: set[str] = set()
@@ -68,6 +70,7 @@ class Post(Auditor):
             "has stopped": self._has_stopped,
             "receives": self._was_heard,
             "is returned": self._found_nobody,
+            "is nacked": self._was_nacked,
             "counts": self._was_counted,
             "dead-letters": self._was_buried,
             "acknowledges": self._was_settled,
@@ -79,6 +82,10 @@ class Post(Auditor):
                 self._check_promptness(name, event)
             if _is_request_by_cast(event) and not self._is_answered(name, event):
                 self._blame(f"{name} was never answered")
+        may_be_lost = self._plan.breaks() & {plans.Crash, plans.Drain}
+        for name, nacked_s in self._nacked_s.items():
+            if self._heard_s.get(name, -NEVER_S) < nacked_s and not may_be_lost:
+                self._blame(f"{name} was answered, and nobody got the answer")
 
     def _check_promptness(self, name: str, sent: Event) -> None:
         """Without faults and slowness, a caller gets its answer before its timeout."""
@@ -171,6 +178,11 @@ class Post(Auditor):
         name = event.facts["queue"].removeprefix("reply ")
         self._hear(name)
         self._may_have.add(str(self._request_of(name)))
+
+    def _was_nacked(self, event: Event) -> None:
+        name = event.facts["queue"].removeprefix("reply ")
+        if name in self._sent:  # else it is a ping
+            self._nacked_s[name] = self._now_s
 
     # Workers
 
@@ -274,7 +286,8 @@ class Post(Auditor):
     def _is_answered(self, name: str, sent: Event) -> bool:
         remaining_s = sent.facts["remaining_s"]
         if remaining_s is not None:
-            return name in self._heard_s or self._now_s >= sent.time_s + remaining_s
+            has_answer = name in self._heard_s or name in self._nacked_s
+            return has_answer or self._now_s >= sent.time_s + remaining_s
         heard_s = self._heard_s.get(sent.facts["request"], -NEVER_S)
         return name in self._buried or heard_s >= sent.time_s
 

@@ -167,6 +167,10 @@ class Simulation:
         self.broker.block()
         self.machine.at(deed.for_s, self.broker.unblock)
 
+    def _nack(self, deed: plans.Nack) -> None:
+        self.broker.set_nacks(True)
+        self.machine.at(deed.for_s, partial(self.broker.set_nacks, False))
+
     def _restart(self, deed: plans.Restart) -> None:
         self.broker.go_down()
         self.machine.at(deed.for_s, self.broker.come_up)

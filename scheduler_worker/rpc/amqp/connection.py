@@ -358,8 +358,7 @@ class BrokerConnection(BusConnection):
         self._publish(Publication(queue, encoded, original.content.body, done))
 
     def _copied(self, copy: Copy, _: Publication, outcome: PublishOutcome, why: str) -> None:
-        is_done = outcome is PublishOutcome.CONFIRMED
-        self._listener.copied(copy, None if is_done else why or outcome.value)
+        self._listener.copied(copy, outcome, why)
 
     def _publish(self, publication: Publication) -> None:
         assert self._publisher is not None  # noqa: S101

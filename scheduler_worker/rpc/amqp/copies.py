@@ -15,7 +15,7 @@ from scheduler_worker.rpc.amqp.frames import Content
 from scheduler_worker.rpc.amqp.queues import needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
@@ -111,7 +111,7 @@ class CopyConnection(BrokerConnection):
                 super().perform(Ack(tag, multiple=False))
             case Republish() | DeadLetter():
                 # There is nothing to keep: the original is served.
-                self._listener.copied(command, None)
+                self._listener.copied(command, PublishOutcome.CONFIRMED, "")
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         """Do nothing: whoever serves the topic answers."""

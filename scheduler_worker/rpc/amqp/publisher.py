@@ -1,8 +1,9 @@
 """Publishing with confirmations, on a channel of its own. No socket, no clock.
 
-The broker confirms each message, returns it if no queue took it, and closes the channel over one
-that it refuses, without saying which. Then everything unconfirmed is published again, one message
-at a time, until the channel is closed again: over the message that was sent last.
+The broker confirms each message, returns it if no queue took it, nacks it if a node of its failed,
+and closes the channel over one that it refuses, without saying which. Then everything unconfirmed
+is published again, one message at a time, until the channel is closed again: over the message that
+was sent last.
 """
 
 from collections import deque
@@ -87,12 +88,12 @@ class ConfirmingPublisher:
             # This one is innocent; the next suspect is sent alone.
             if self._suspects and self._suspects[0] is publication:
                 self._suspects.popleft()
-            outcome, why = PublishOutcome.CONFIRMED, ""
+            outcome = PublishOutcome.CONFIRMED
             if not is_ack:
-                outcome, why = PublishOutcome.REFUSED, "the broker could not accept it"
+                outcome = PublishOutcome.NACKED
             elif publication.is_returned:
                 outcome = PublishOutcome.UNROUTABLE
-            publication.done(publication, outcome, why)
+            publication.done(publication, outcome, "")
         self._send_next()
 
     def _closed(self, code: int, why: str, refused: Signature) -> None:

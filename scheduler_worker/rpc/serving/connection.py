@@ -26,7 +26,13 @@ class PublishOutcome(enum.Enum):
 
     CONFIRMED = "confirmed"
     UNROUTABLE = "its queue does not exist"
+    NACKED = "the broker could not accept it"
     REFUSED = "refused"
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same message may be taken later: a node of the broker may be away now."""
+        return self in {PublishOutcome.UNROUTABLE, PublishOutcome.NACKED}
 
 
 class BusConnection:
@@ -118,8 +124,8 @@ class Listener(NamedTuple):
     message: Callable[[Delivery], None] = ignore
     answered: Callable[[Publish, PublishOutcome, str], None] = ignore
     """Gets the outcome of each answer, and the reason."""
-    copied: Callable[[Copy, str | None], None] = ignore
-    """Gets for each copy the reason why it was not made, or None."""
+    copied: Callable[[Copy, PublishOutcome, str], None] = ignore
+    """Gets the outcome of each copy, and the reason."""
     consumers_counted: Callable[[int], None] = ignore
     """Gets the number of consumers of the server's own queue."""
     ping_confirmed: Callable[[str], None] = ignore

@@ -229,15 +229,19 @@ class DeliveryTracker:
         self._settle(copy.tag)
         self._begin_copy_of(copy.tag)
 
-    def not_copied(self, copy: Copy, why: str) -> None:
-        """The broker refused the copy. What cannot even be dead-lettered is dropped."""
+    def not_copied(self, copy: Copy, why: str, *, may_pass: bool = False) -> None:
+        """The broker did not take the copy; with ``may_pass`` it might take another one later.
+
+        What cannot even be dead-lettered is dropped.
+        """
         if isinstance(copy, DeadLetter):
             self._settle(copy.tag)
-        elif not copy.is_given_back:
+            return
+        if not may_pass and not copy.is_given_back:
             self.refuse(copy.tag, f"it could not be counted ({why})")
-            self._begin_copy_of(copy.tag)
         elif self._open.pop(copy.tag, None) is not None:
             self._due.append(Requeue(copy.tag))
+        self._begin_copy_of(copy.tag)
 
     def give_back(self, work: Work) -> None:
         """Leave the work to another worker; the delivery does not count."""

@@ -29,11 +29,12 @@ from scheduler_worker.rpc.serving.deliveries import (
     Delivery,
     DeliveryTracker,
     Publish,
+    Republish,
     Work,
 )
 from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
-from scheduler_worker.rpc.serving.undelivered import UndeliveredAnswers
+from scheduler_worker.rpc.serving.undelivered import Undelivered
 from scheduler_worker.rpc.slots import Slots, Task
 from scheduler_worker.waiters import complete
 
@@ -186,8 +187,12 @@ class MessageHandler:
         self._orphans: list[Work] = []
         """Work that was not begun when the connection was lost. Other workers get it, unless its
         queue is gone."""
-        self._undelivered = UndeliveredAnswers(
-            loop, self._send_answer, remaining_s=find_caller_s, observer=observer
+        self._undelivered = Undelivered(
+            loop,
+            self._send_again,
+            self._not_copied,
+            remaining_s=find_caller_s,
+            observer=observer,
         )
         self._extra_consumers = ExtraConsumers()
         self.admission = Admission(
@@ -426,20 +431,20 @@ class MessageHandler:
         if execution is not None and execution.is_parked:
             self.deliveries.retry(work)
 
-    def _send_answer(self, queue: str, body: bytes) -> bool:
-        """Send an answer again; False while the broker is away or blocked."""
+    def _send_again(self, message: Publish | Copy) -> bool:
+        """False while the broker is away or blocked."""
         if self._connection is None or self._connection.is_blocked:
             return False
-        self._connection.answer(queue, body)
+        self._connection.perform(message)
         return True
 
     def answered(self, answer: Publish, outcome: PublishOutcome, why: str) -> None:
-        """The broker confirmed, returned or refused an answer."""
-        if outcome is PublishOutcome.UNROUTABLE:
-            self._undelivered.returned(answer)
+        """The broker told what it did with an answer."""
+        if outcome.may_pass:
+            self._undelivered.not_taken(answer, outcome)
             return
         if self._undelivered.size:
-            self._undelivered.delivered(answer)
+            self._undelivered.settled(answer)
         if outcome is PublishOutcome.REFUSED:
             LOG.error("RabbitMQ refused an answer: %s", why)
             self._observer.count(events.DROPPED, "refused")
@@ -448,28 +453,40 @@ class MessageHandler:
 
     # 5. Acknowledged, given back, or dead-lettered
 
-    def copied(self, copy: Copy, problem: str | None) -> None:
-        """The broker has a copy that the tracker ordered, or has refused it."""
-        if isinstance(copy, DeadLetter):
-            self._observer.count(events.DROPPED, "discarded" if problem else "dead-lettered")
-        if problem is None:
-            self.deliveries.copied(copy)
+    def copied(self, copy: Copy, outcome: PublishOutcome, why: str) -> None:
+        """The broker told what it did with a copy that the tracker ordered."""
+        is_given_back = isinstance(copy, Republish) and copy.is_given_back
+        # What is given back needs no copy: to requeue it loses its count alone.
+        if outcome.may_pass and not is_given_back:
+            self._undelivered.not_taken(copy, outcome)
             return
+        self._undelivered.settled(copy)
+        if outcome is PublishOutcome.CONFIRMED:
+            if isinstance(copy, DeadLetter):
+                self._observer.count(events.DROPPED, "dead-lettered")
+            self.deliveries.copied(copy)
+        else:
+            self._not_copied(copy, outcome, why)
+
+    def _not_copied(self, copy: Copy, outcome: PublishOutcome, why: str = "") -> None:
+        problem = why or outcome.value
         if isinstance(copy, DeadLetter):
+            self._observer.count(events.DROPPED, "discarded")
             LOG.error(
                 "A message is dropped: it could not be served (%s), and the dead letters do not "
                 "take it (%s)",
                 copy.why,
                 problem,
             )
-        self.deliveries.not_copied(copy, problem)
+        self.deliveries.not_copied(copy, problem, may_pass=outcome.may_pass)
 
     # What the server wants to know
 
     @property
     def is_done(self) -> bool:
         """Whether nothing is in flight, and nothing is left to send."""
-        return self.deliveries.is_settled and not self._unsent
+        has_sent = not self._unsent and not self._undelivered.has_nacked
+        return self.deliveries.is_settled and has_sent
 
     def describe(self) -> dict[str, Any]:
         """Figures for an operator; takes no lock."""

@@ -163,6 +163,14 @@ def test_a_message_that_cannot_be_republished_is_dead_lettered_and_else_dropped(
     assert tracker.due() == [ack(1)]
 
 
+def test_a_message_whose_copy_might_be_taken_later_is_requeued(tracker):
+    tracker.take(delivery(1, "same", is_counted=False))
+    [count] = tracker.due()
+    tracker.take(delivery(2, "same", deliveries=1))
+    tracker.not_copied(count, "nacked", may_pass=True)
+    assert tracker.due() == [Requeue(1), Begin(tracker.in_flight[0])]
+
+
 def test_the_brokers_count_needs_no_republishing(tracker):
     assert taken(tracker, 1, deliveries=3)
 

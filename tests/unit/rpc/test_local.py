@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from scheduler_worker.rpc import local, transport
 from scheduler_worker.rpc.local import LocalDriver
-from scheduler_worker.rpc.serving.connection import Listener
+from scheduler_worker.rpc.serving.connection import Listener, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import Ack, DeadLetter, Delivery, Republish, Requeue
 from scheduler_worker.rpc.serving.envelope import (
     WireRequest,
@@ -45,10 +45,10 @@ class Collector:
     def __init__(self, url: str, server: str = "s", topic: str = "t") -> None:
         self.transport = transport_at(url)
         self.taken: list[Delivery] = []
-        self.copied: list[str | None] = []
+        self.copied: list[tuple[PublishOutcome, str]] = []
         driver: LocalDriver = self.transport._driver
         listener = Listener(
-            message=self.taken.append, copied=lambda _copy, problem: self.copied.append(problem)
+            message=self.taken.append, copied=lambda _copy, *outcome: self.copied.append(outcome)
         )
         self.connection: Any = driver.opener(QueueNames("x", topic, server))(listener, False)
 
@@ -127,7 +127,10 @@ def test_a_message_that_is_given_back_keeps_its_count(name, collector):
     assert collector.numbers == [0, 1, 1]
     collector.connection.perform(Ack(3, multiple=False))
     assert collector.numbers == [0, 1, 1, 0]
-    assert (collector.taken[-1].deliveries, collector.copied) == (3, [None])
+    assert (collector.taken[-1].deliveries, collector.copied) == (
+        3,
+        [(PublishOutcome.CONFIRMED, "")],
+    )
 
 
 def test_a_dead_letter_waits_for_whoever_reads_it(name, collector):
@@ -135,7 +138,7 @@ def test_a_dead_letter_waits_for_whoever_reads_it(name, collector):
     client(name).cast({}, "m", number=7)
     assert collector.numbers == [7]
     collector.connection.perform(DeadLetter(1, "nobody serves it"))
-    assert collector.copied == [None]
+    assert collector.copied == [(PublishOutcome.CONFIRMED, "")]
     reader = Collector(name, topic="t_dead_letters")
     reader.start()
     assert reader.numbers == [7]
@@ -149,7 +152,9 @@ def test_a_full_queue_takes_no_copy(name, collector, monkeypatch):
         client(name).cast({}, "m", number=number)
     assert collector.numbers == [0]
     collector.connection.perform(Republish(1, 0, is_given_back=True))
-    assert "queue t is full" in (collector.copied[0] or "")
+    [(outcome, why)] = collector.copied
+    assert outcome is PublishOutcome.REFUSED
+    assert "queue t is full" in why
 
 
 def test_a_request_looks_as_from_rabbitmq(name, collector):

@@ -67,14 +67,14 @@ class Broker:
                 return
 
 
-def test_a_nack_is_a_refusal_and_an_ack_a_confirmation():
+def test_a_nack_says_that_the_broker_may_take_it_later():
     broker = Broker(set())
     broker.put(b"1", b"2", b"3")
     broker.confirm(2, multiple=True)
     assert set(broker.outcomes) == {b"1", b"2"}
     assert [each.body for each in broker.publisher.pending] == [b"3"]
     broker.confirm(3, is_ack=False)
-    assert broker.outcomes[b"3"][0] is PublishOutcome.REFUSED
+    assert broker.outcomes[b"3"][0] is PublishOutcome.NACKED
 
 
 def test_a_message_returned_before_its_confirmation_is_unroutable():

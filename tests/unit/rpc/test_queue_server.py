@@ -14,12 +14,24 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
-from scheduler_worker.rpc.serving.connection import ConnectionLostError, Listener, Loop
-from scheduler_worker.rpc.serving.deliveries import Ack, Delivery, Publish
+from scheduler_worker.rpc.serving.connection import (
+    ConnectionLostError,
+    Listener,
+    Loop,
+    PublishOutcome,
+)
+from scheduler_worker.rpc.serving.deliveries import (
+    Ack,
+    Copy,
+    DeadLetter,
+    Delivery,
+    Publish,
+    Republish,
+)
 from scheduler_worker.rpc.serving.handling import ExtraConsumers
 from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
-from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
+from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, Undelivered
 from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.patience import NEVER_S, SOON_S, eventually
@@ -301,13 +313,18 @@ def test_the_backoff_grows_with_every_connection_that_did_not_last(connections, 
 
 class Sender:
     def __init__(self) -> None:
-        self.sent: list[bytes] = []
+        self.sent: list[Publish | Copy] = []
         self.is_away = False
 
-    def send(self, _queue: str, body: bytes) -> bool:
+        self.given_up: list[tuple[Copy, PublishOutcome]] = []
+
+    def send(self, message: Publish | Copy) -> bool:
         if not self.is_away:
-            self.sent.append(body)
+            self.sent.append(message)
         return not self.is_away
+
+    def give_up(self, *copy: Any) -> None:
+        self.given_up.append(copy)
 
 
 @pytest.fixture
@@ -317,66 +334,81 @@ def timers(monkeypatch) -> ManualLoop:
     return loop
 
 
-def undelivered_answers(timers: Any, sender: Sender) -> UndeliveredAnswers:
-    return UndeliveredAnswers(timers, sender.send, remaining_s=60.0, observer=Observer())
+def undelivered_messages(timers: Any, sender: Sender) -> Undelivered:
+    return Undelivered(timers, sender.send, sender.give_up, remaining_s=60.0, observer=Observer())
 
 
-def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_end(timers):
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        (Publish("gone", b"body"), PublishOutcome.UNROUTABLE),
+        (Publish("hangs", b"body"), PublishOutcome.NACKED),
+        (Republish(1, 2), PublishOutcome.NACKED),
+        (DeadLetter(1, "bad"), PublishOutcome.UNROUTABLE),
+    ],
+    ids=str,
+)
+def test_what_is_not_taken_is_sent_at_growing_intervals_and_given_up_in_the_end(
+    timers, message, outcome
+):
     sender = Sender()
-    answers = undelivered_answers(timers, sender)
-    answer = Publish("gone", b"body")
-    answers.returned(answer)
+    messages = undelivered_messages(timers, sender)
+    messages.not_taken(message, outcome)
     seconds: list[int] = []
     for second in range(100):
         timers.pass_s(1.0)
         if len(sender.sent) > len(seconds):
             seconds.append(second)
-            answers.returned(answer)
-        if not answers._kept:
+            messages.not_taken(message, outcome)
+        if not messages._kept:
             break
     intervals = [after - before for before, after in itertools.pairwise(seconds)]
     assert intervals == sorted(intervals)
     assert 4 <= len(seconds) <= 10
     assert second in range(60, 64)
+    assert sender.given_up == ([] if isinstance(message, Publish) else [(message, outcome)])
 
 
 def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers):
     sender = Sender()
-    answers = undelivered_answers(timers, sender)
+    messages = undelivered_messages(timers, sender)
     size = 900_000
     for number in range(1_500):
-        answers.returned(Publish("gone", number.to_bytes(4, "big") * (size // 4)))
-    assert MAX_BYTES - size < answers.size <= MAX_BYTES
+        answer = Publish("gone", number.to_bytes(4, "big") * (size // 4))
+        messages.not_taken(answer, PublishOutcome.UNROUTABLE)
+    assert MAX_BYTES - size < messages.size <= MAX_BYTES
     timers.pass_s(1.0)
-    assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
+    assert sender.sent[-1] == answer
 
 
 def test_a_delivered_answer_is_not_kept(timers):
-    answers = undelivered_answers(timers, Sender())
-    answers.returned(Publish("gone", b"body"))
-    answers.delivered(Publish("gone", b"body"))
-    assert (answers._kept, answers.size) == ({}, 0)
+    messages = undelivered_messages(timers, Sender())
+    messages.not_taken(Publish("hangs", b"body"), PublishOutcome.NACKED)
+    assert messages.has_nacked
+    messages.settled(Publish("hangs", b"body"))
+    assert (messages._kept, messages.size, messages.has_nacked) == ({}, 0, False)
 
 
-def test_unconfirmed_answers_are_sent_on_the_next_connection(timers):
+def test_unconfirmed_answers_are_sent_on_the_next_connection_and_copies_are_not(timers):
     sender = Sender()
     sender.is_away = True
-    answers = undelivered_answers(timers, sender)
-    answers.connection_lost([Publish("caller", b"body")])
+    messages = undelivered_messages(timers, sender)
+    messages.not_taken(Republish(1, 2), PublishOutcome.NACKED)
+    messages.connection_lost([Publish("caller", b"body")])
     timers.pass_s(5.0)
     assert sender.sent == []
     sender.is_away = False
     timers.pass_s(5.0)
-    assert sender.sent == [b"body"]
+    assert sender.sent == [Publish("caller", b"body")]
 
 
-def test_no_answer_is_sent_again_while_the_broker_is_away_or_blocked(connections):
+def test_nothing_is_sent_again_while_the_broker_is_away_or_blocked(connections):
     server = make()
-    send = server._messages._send_answer
-    assert not send("caller", b"body")
+    send = server._messages._send_again
+    assert not send(Publish("caller", b"body"))
     server.start()
     connections[0].is_blocked = True
-    assert not send("caller", b"body")
+    assert not send(Publish("caller", b"body"))
     server.stop(5)
 
 
