@@ -124,8 +124,12 @@ class BusUnavailable(BackendError):
 class Undeliverable(BusUnavailable):
     """Raised when the broker will never take the message; says why.
 
-    No queue, no such exchange, no permission, a name too long, a message too large.
+    No such exchange, no permission, a name too long, a message too large.
     """
+
+
+class NobodyListens(Undeliverable):
+    """Raised when no queue takes the message; its consumer may be about to return."""
 
 
 class ExternalUnitFailed(BackendError):

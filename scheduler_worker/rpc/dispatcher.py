@@ -20,6 +20,7 @@ from scheduler_worker.errors import (
     BusUnavailable,
     Conflict,
     DeadlineExceeded,
+    NobodyListens,
     RequestError,
     SchedulerWorkerError,
     StateUnavailable,
@@ -27,6 +28,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
+from scheduler_worker.redaction import redacted
 from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError, to_wire
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
@@ -61,6 +63,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer the caller waits, from the moment the method is called."""
     yield_slot: YieldSlot = keep_slot
     """Inside, this request only waits, and its slot serves others."""
+    may_retry: bool = False
+    """Whether a cast that the bus does not let succeed now is tried again."""
 
 
 class Endpoint(NamedTuple):
@@ -104,6 +108,8 @@ class Result(msgspec.Struct, frozen=True):
 
     value: Any = None
     failure: WireError | None = None
+    why: str = ""
+    """What raised it, for an operator; a caller may learn less."""
     is_retryable: bool = False
     """Whether the same cast may succeed later."""
     is_bounded: bool = False
@@ -139,6 +145,7 @@ class Dispatcher:
         waited_s: float = 0.0,
         remaining_s: float = math.inf,
         yield_slot: YieldSlot = keep_slot,
+        may_retry: bool = False,
     ) -> Result:
         """Call the handler, and await it if it is a coroutine; never raises.
 
@@ -149,7 +156,7 @@ class Dispatcher:
             return self._expired()
         began_s = time.monotonic()
         try:
-            context = context_of(message, remaining_s, yield_slot, waited_s)
+            context = context_of(message, remaining_s, yield_slot, waited_s, may_retry=may_retry)
             method = self._find(message)
             value = method.handler(context, **method.check(message.args))
             result = Result(await value if inspect.iscoroutine(value) else value)
@@ -202,10 +209,11 @@ class Dispatcher:
             LOG.warning(
                 "%s was cast and failed (request %s): %s", message.method, request_id, error
             )
+        is_lasting = isinstance(error, Undeliverable) and not isinstance(error, NobodyListens)
         return Result(
             failure=to_wire(error, request_id),
-            is_retryable=isinstance(error, BackendError | Conflict)
-            and not isinstance(error, Undeliverable),
+            why=redacted(f"{type(error).__name__}: {error}"),
+            is_retryable=isinstance(error, BackendError | Conflict) and not is_lasting,
             is_bounded=isinstance(error, BusUnavailable),
         )
 
@@ -272,6 +280,8 @@ def context_of(
     remaining_s: float = math.inf,
     yield_slot: YieldSlot = keep_slot,
     waited_s: float = 0.0,
+    *,
+    may_retry: bool = False,
 ) -> Context:
     """What handlers may know of the caller; its token and service catalogue are left out."""
     fields, roles = message.context, message.context.get("roles")
@@ -290,4 +300,5 @@ def context_of(
         waited_s=waited_s,
         remaining_s=remaining_s,
         yield_slot=yield_slot,
+        may_retry=may_retry,
     )

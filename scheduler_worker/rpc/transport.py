@@ -26,6 +26,7 @@ from scheduler_worker.errors import (
     BusUnavailable,
     CallTimeout,
     ConfigError,
+    NobodyListens,
     RemoteFailure,
     Undeliverable,
 )
@@ -334,7 +335,7 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
         case oslo_messaging.MessagingTimeout():
             return CallTimeout(str(error))
         case oslo_messaging.MessageUndeliverable():
-            return Undeliverable(f"Nobody listens to {error.routing_key} on {error.exchange}")
+            return NobodyListens(f"Nobody listens to {error.routing_key} on {error.exchange}")
     # oslo.messaging rebuilds builtin errors, with the remote traceback after a line break.
     text, line_break, _ = str(error.args[0] if error.args else "").partition("\n")
     if line_break and type(error).__module__ == "builtins":

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from scheduler_worker import codec
-from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
+from scheduler_worker.errors import (
+    NobodyListens,
+    NoValidHost,
+    RequestError,
+    Undeliverable,
+    WorkerStops,
+)
 from scheduler_worker.model.ledgers import STATES, Progress
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.dispatcher import Context, Endpoint, check_names
@@ -113,10 +119,11 @@ class WorkerEndpoint:
             answer["error"] = _encode_error(error, request_id)
         try:
             self._publisher.cast(arguments=answer, **msgspec.structs.asdict(target))
-        except Undeliverable:
+        except Undeliverable as error:
             # No caller will ever know of these reservations. After any other failure the answer may
-            # have arrived, and the cast is retried: then it must find them.
-            if decision is not None:
+            # have arrived. Where the cast is retried, it must find them.
+            is_retried = isinstance(error, NobodyListens) and context.may_retry
+            if decision is not None and not is_retried:
                 self._scheduler.take_back(decision)
             raise
         finally:

@@ -2,6 +2,7 @@
 
 from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.rpc.serving import handling
 from tests.support.agents import conductor
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
@@ -33,3 +34,16 @@ def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configu
         answer = received.get(timeout=SOON_S)
         assert answer["selections"]
         assert answer["request_id"] in asked
+
+
+def test_a_cast_is_answered_when_somebody_listens_again(configure, monkeypatch):
+    monkeypatch.setattr(handling, "_RETRY_S", 0.05)
+    config = configure("one")
+    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+        client = SchedulerClient(worker.bus)
+        client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])
+        asked = client.request_destinations(SPEC, ["i"], reply_to=REPLY_TO)
+        eventually(lambda: worker._server.describe()["parked"])
+        with conductor(worker.bus) as received:
+            answer = received.get(timeout=SOON_S)
+    assert (answer["request_id"], len(answer["selections"])) == (asked, 1)

@@ -130,6 +130,7 @@ class BrokerConnection(BusConnection):
         vanished = queues.missing() if is_reconnect else frozenset[str]()
         queues.declare()
         self._channel = queues.channel
+        self._has_dead_letters = queues.has_dead_letters
         self._open_publisher()
         self._open_ping_channel()
         return vanished
@@ -358,6 +359,9 @@ class BrokerConnection(BusConnection):
         self._publish(Publication(queue, encoded, original.content.body, done))
 
     def _copied(self, copy: Copy, _: Publication, outcome: PublishOutcome, why: str) -> None:
+        if isinstance(copy, DeadLetter) and not self._has_dead_letters and outcome.may_pass:
+            # Its queue is not away: nobody may declare it.
+            outcome, why = PublishOutcome.REFUSED, outcome.value
         self._listener.copied(copy, outcome, why)
 
     def _publish(self, publication: Publication) -> None:

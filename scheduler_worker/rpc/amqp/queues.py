@@ -63,7 +63,7 @@ class QueueDeclarations:
         )
         # Casts to all are published under the topic's name; a fanout exchange ignores it.
         self._bind(names.fanout_queue, names.fanout_exchange, names.topic)
-        self._declare_dead_letters()
+        self.has_dead_letters = self._declare_dead_letters()
 
     def _declare_exchange(self, name: str, kind: str, durable: bool, auto_delete: bool) -> None:
         """An exchange that exists will do, however it was declared."""
@@ -101,8 +101,11 @@ class QueueDeclarations:
                     name,
                 )
 
-    def _declare_dead_letters(self) -> None:
-        """A queue that exists will do, however it was declared; without one most can be served."""
+    def _declare_dead_letters(self) -> bool:
+        """Whether there is such a queue, however it was declared, as far as this account can know.
+
+        Most can be served without one.
+        """
         name = self._names.dead_letters
         # The other arguments are limits that are not meant for messages that nobody consumes.
         kind = {k: v for k, v in self._settings.queue_arguments.items() if k == "x-queue-type"}
@@ -119,6 +122,8 @@ class QueueDeclarations:
                 name,
                 error,
             )
+            return False
+        return True
 
     def _bind(self, queue: str, exchange: str, key: str) -> None:
         needed = f"the write permission on the queue {queue} and read on the exchange {exchange}"

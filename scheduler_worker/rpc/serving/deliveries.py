@@ -51,7 +51,9 @@ class Delivery(msgspec.Struct, kw_only=True):
 class Work:
     """A message in flight."""
 
-    __slots__ = ("delivery", "failures", "id", "is_ours_alone", "request", "tags")
+    __slots__ = (
+        *("delivery", "failing_since_s", "failures", "id", "is_ours_alone", "request", "tags"),
+    )
 
     def __init__(self, delivery: Delivery, request: WireRequest) -> None:
         self.delivery = delivery
@@ -64,6 +66,8 @@ class Work:
         """No other worker gets it: its queue is gone with everything in it."""
         self.failures = 0
         """How often it failed for a reason that may pass."""
+        self.failing_since_s: float | None = None
+        """When it failed first, of the monotonic clock."""
 
 
 class Begin(NamedTuple):

@@ -176,6 +176,7 @@ class MessageHandler:
         self._slots = slots
         self._slot_watch = SlotWatch(loop, slots)
         self._limits = limits
+        self._find_caller_s = find_caller_s
         self._observer = observer
         self._stopping = stopping
         self._connection: BusConnection | None = None
@@ -191,6 +192,7 @@ class MessageHandler:
             loop,
             self._send_again,
             self._not_copied,
+            self._take_more,
             remaining_s=find_caller_s,
             observer=observer,
         )
@@ -198,7 +200,9 @@ class MessageHandler:
         self.admission = Admission(
             loop,
             names.queue,
-            in_flight=lambda: len(self._executions) - len(self._extra_consumers),
+            in_flight=lambda: (
+                len(self._executions) + self._undelivered.copies - len(self._extra_consumers)
+            ),
             limit=slots.count,
         )
 
@@ -357,8 +361,12 @@ class MessageHandler:
     # 3. Handled, in a slot
 
     async def _handle(self, work: Work, taken_s: float) -> None:
+        now_s = time.monotonic()
+        failing_s = now_s - (work.failing_since_s or now_s)
+        # A cast is retried as long as the answer to a call is sent again.
+        may_retry = not work.failures or failing_s < self._find_caller_s
         try:
-            result = await self._dispatch(work.request, time.monotonic() - taken_s)
+            result = await self._dispatch(work.request, now_s - taken_s, may_retry)
         except BaseException:
             # Whatever it is, the message must not stay in flight for ever.
             LOG.exception("A slot broke down over a message")
@@ -366,9 +374,11 @@ class MessageHandler:
             result = Result(failure=envelope.internal_error(text))
         answer = envelope.encode_result(work.request, result)
         # The results of all that is ready go out together.
-        self._loop.call_soon(lambda: self._handled(work, result, answer), has_time=True)
+        self._loop.call_soon(lambda: self._handled(work, result, answer, may_retry), has_time=True)
 
-    async def _dispatch(self, request: envelope.WireRequest, waited_s: float) -> Result:
+    async def _dispatch(
+        self, request: envelope.WireRequest, waited_s: float, may_retry: bool
+    ) -> Result:
         self._observer.time(events.QUEUE_WAIT, waited_s)
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
@@ -378,6 +388,7 @@ class MessageHandler:
             waited_s=waited_s,
             remaining_s=request.remaining_s - waited_s,
             yield_slot=self._yield_slot,
+            may_retry=may_retry,
         )
 
     @contextlib.contextmanager
@@ -391,8 +402,7 @@ class MessageHandler:
 
     # 4. Answered
 
-    def _handled(self, work: Work, result: Result, answer: bytes | None) -> None:
-        is_last_try = work.failures + 1 >= self._limits.max_deliveries
+    def _handled(self, work: Work, result: Result, answer: bytes | None, may_retry: bool) -> None:
         if work.id in self._executions:  # else it took no slot
             self.admission.finished(dropped=result.is_dropped)
         if result.is_retryable and self._stopping.is_set() and work.tags:
@@ -402,7 +412,7 @@ class MessageHandler:
             self._forget(work)
             self.deliveries.finish(work, answer)
             self._observer.call_answered(str(work.request.message.context.get("request_id", "")))
-        elif result.is_retryable and not (result.is_bounded and is_last_try):
+        elif result.is_retryable and (may_retry or not result.is_bounded):
             self._retry_later(work)
         elif work.delivery.queue == self._names.fanout_queue:
             # Every worker got it, and each has logged it.
@@ -410,11 +420,12 @@ class MessageHandler:
             self.deliveries.finish(work, None)
         else:
             self._forget(work)
-            self.deliveries.dead_letter(work, str(result.failure.class_name))
+            self.deliveries.dead_letter(work, result.why or result.failure.message)
 
     def _retry_later(self, work: Work) -> None:
         """A cast that failed for a passing reason stays in flight, without a slot."""
         work.failures += 1
+        work.failing_since_s = work.failing_since_s or time.monotonic()
         if work.tags or work.is_ours_alone:
             self._executions[work.id].park(may_open=work.delivery.queue == self._names.queue)
             backoff_s = min(_RETRY_S * 2 ** (work.failures - 1), _LONGEST_RETRY_S)
@@ -455,9 +466,9 @@ class MessageHandler:
 
     def copied(self, copy: Copy, outcome: PublishOutcome, why: str) -> None:
         """The broker told what it did with a copy that the tracker ordered."""
-        is_given_back = isinstance(copy, Republish) and copy.is_given_back
         # What is given back needs no copy: to requeue it loses its count alone.
-        if outcome.may_pass and not is_given_back:
+        needs_copy = not (isinstance(copy, Republish) and copy.is_given_back)
+        if outcome.may_pass and needs_copy and len(self._extra_consumers) < _MOST_EXTRA_CONSUMERS:
             self._undelivered.not_taken(copy, outcome)
             return
         self._undelivered.settled(copy)
@@ -467,6 +478,9 @@ class MessageHandler:
             self.deliveries.copied(copy)
         else:
             self._not_copied(copy, outcome, why)
+
+    def _take_more(self, number: int) -> None:
+        (self._extra_consumers.open if number > 0 else self._extra_consumers.close)()
 
     def _not_copied(self, copy: Copy, outcome: PublishOutcome, why: str = "") -> None:
         problem = why or outcome.value

@@ -32,7 +32,9 @@ class Undelivered:
     """Sends messages again for at most ``remaining_s``; used by the loop's thread alone.
 
     ``send`` publishes one and returns whether that was possible now. ``give_up`` gets each copy
-    that was not taken in time, while its original is still unacknowledged.
+    that was not taken in time, while its original is still unacknowledged. An original that waits
+    for its copy holds a place of its consumer: ``take_more`` gets 1 when it begins to, -1 at the
+    end.
     """
 
     def __init__(
@@ -40,18 +42,22 @@ class Undelivered:
         loop: Loop,
         send: Callable[[Publish | Copy], bool],
         give_up: Callable[[Copy, PublishOutcome], None],
+        take_more: Callable[[int], None],
         remaining_s: float,
         observer: Observer,
     ) -> None:
         self._loop = loop
         self._send = send
         self._give_up = give_up
+        self._take_more = take_more
         self._remaining_s = remaining_s
         self._observer = observer
         self._kept: dict[Publish | Copy, _Undelivered] = {}
         """The oldest first."""
         self.size = 0
         """Bytes of all answers that are kept."""
+        self.copies = 0
+        """How many of the messages are copies."""
         self._is_check_due = False
         self._unlogged: list[str] = []
         """The reply queues of answers that were dropped and are not logged yet."""
@@ -76,26 +82,32 @@ class Undelivered:
         """
         now_s = time.monotonic()
         for copy in [each for each in self._kept if not isinstance(each, Publish)]:
-            del self._kept[copy]
+            self.settled(copy)
         for answer in answers:
             self._keep(answer, now_s).retry_at_s = now_s
         self._schedule_check()
 
     def settled(self, message: Publish | Copy) -> None:
         """The broker has it, or has refused it for good."""
-        if self._kept.pop(message, None) is not None and isinstance(message, Publish):
-            self.size -= len(message.body)
+        if self._kept.pop(message, None) is not None:
+            self._count(message, -1)
 
     def _keep(self, message: Publish | Copy, now_s: float) -> _Undelivered:
         undelivered = self._kept.get(message)
         if undelivered is None:
             undelivered = _Undelivered(now_s, now_s, PublishOutcome.UNROUTABLE)
             self._kept[message] = undelivered
-            if isinstance(message, Publish):
-                self.size += len(message.body)
+            self._count(message, 1)
         while len(self._kept) > MAX_MESSAGES or self.size > MAX_BYTES:
             self._drop(next(iter(self._kept)))
         return undelivered
+
+    def _count(self, message: Publish | Copy, number: int) -> None:
+        if isinstance(message, Publish):
+            self.size += number * len(message.body)
+        else:
+            self.copies += number
+            self._take_more(number)
 
     def _schedule_check(self) -> None:
         if not self._is_check_due and (self._kept or self._unlogged):

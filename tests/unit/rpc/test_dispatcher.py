@@ -10,6 +10,7 @@ from scheduler_worker.errors import (
     BusUnavailable,
     ConfigError,
     Conflict,
+    NobodyListens,
     NoValidHost,
     RequestError,
     StateUnavailable,
@@ -85,7 +86,8 @@ def test_the_context_has_no_secrets_and_survives_odd_values():
         (StateUnavailable("away"), "StateUnavailable", True),
         (Conflict("overtaken"), "Conflict", True),
         (BusUnavailable("away"), "InternalError", True),
-        (Undeliverable("nobody"), "InternalError", False),
+        (Undeliverable("too large"), "InternalError", False),
+        (NobodyListens("nobody"), "InternalError", True),
     ],
 )
 def test_errors_are_translated_and_classified_as_retryable(error, name, is_retryable):

@@ -316,12 +316,16 @@ class Sender:
         self.sent: list[Publish | Copy] = []
         self.is_away = False
 
+        self.extra = 0
         self.given_up: list[tuple[Copy, PublishOutcome]] = []
 
     def send(self, message: Publish | Copy) -> bool:
         if not self.is_away:
             self.sent.append(message)
         return not self.is_away
+
+    def take_more(self, number: int) -> None:
+        self.extra += number
 
     def give_up(self, *copy: Any) -> None:
         self.given_up.append(copy)
@@ -335,7 +339,14 @@ def timers(monkeypatch) -> ManualLoop:
 
 
 def undelivered_messages(timers: Any, sender: Sender) -> Undelivered:
-    return Undelivered(timers, sender.send, sender.give_up, remaining_s=60.0, observer=Observer())
+    return Undelivered(
+        timers,
+        sender.send,
+        sender.give_up,
+        sender.take_more,
+        remaining_s=60.0,
+        observer=Observer(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -354,6 +365,7 @@ def test_what_is_not_taken_is_sent_at_growing_intervals_and_given_up_in_the_end(
     sender = Sender()
     messages = undelivered_messages(timers, sender)
     messages.not_taken(message, outcome)
+    assert sender.extra == (not isinstance(message, Publish))
     seconds: list[int] = []
     for second in range(100):
         timers.pass_s(1.0)
@@ -367,6 +379,7 @@ def test_what_is_not_taken_is_sent_at_growing_intervals_and_given_up_in_the_end(
     assert 4 <= len(seconds) <= 10
     assert second in range(60, 64)
     assert sender.given_up == ([] if isinstance(message, Publish) else [(message, outcome)])
+    assert sender.extra == 0
 
 
 def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers):
@@ -396,7 +409,7 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection_and_copies_are_not(
     messages.not_taken(Republish(1, 2), PublishOutcome.NACKED)
     messages.connection_lost([Publish("caller", b"body")])
     timers.pass_s(5.0)
-    assert sender.sent == []
+    assert (sender.sent, sender.extra) == ([], 0)
     sender.is_away = False
     timers.pass_s(5.0)
     assert sender.sent == [Publish("caller", b"body")]

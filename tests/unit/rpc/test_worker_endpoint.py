@@ -8,6 +8,7 @@ from msgspec import structs
 
 from scheduler_worker.errors import (
     BusUnavailable,
+    NobodyListens,
     NoValidHost,
     RequestError,
     Undeliverable,
@@ -125,18 +126,31 @@ def test_an_answer_that_no_broker_carries_is_refused_before_the_decision(endpoin
     assert world.reserved() == {}
 
 
-def test_an_undeliverable_answer_gives_its_reservations_back(endpoint, publisher, world):
-    publisher.failure = Undeliverable("no queue")
+@pytest.mark.parametrize(
+    ("failure", "may_retry"),
+    [(Undeliverable("too large"), True), (NobodyListens("no queue"), False)],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_answer_that_never_arrives_gives_its_reservations_back(
+    endpoint, publisher, world, failure, may_retry
+):
+    publisher.failure = failure
+    context = Context(request_id="r", may_retry=may_retry)
     with pytest.raises(Undeliverable):
-        complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+        complete(endpoint.request_destinations(context, **REQUEST))
     assert world.reserved() == {}
     assert world.scheduler.unanswered() == []
 
 
-def test_reservations_are_kept_when_the_answer_may_have_arrived(endpoint, publisher, world):
-    publisher.failure = BusUnavailable("away")
+@pytest.mark.parametrize(
+    "failure",
+    [BusUnavailable("away"), NobodyListens("no queue")],
+    ids=lambda each: type(each).__name__,
+)
+def test_reservations_are_kept_while_the_answer_may_arrive(endpoint, publisher, world, failure):
+    publisher.failure = failure
     with pytest.raises(BusUnavailable):
-        complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+        complete(endpoint.request_destinations(Context(request_id="r", may_retry=True), **REQUEST))
     reserved = world.reserved()
     assert reserved != {}
     publisher.failure = None
