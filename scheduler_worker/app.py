@@ -207,6 +207,7 @@ class Worker:
             observer=self.monitor,
             stuck_after_s=60.0 + 2 * waits_s,
             comes_first=self.feeder is None,  # else once all hosts are known
+            reach=self.state.reach,
         )
 
     def _endpoints(self) -> list[Endpoint]:

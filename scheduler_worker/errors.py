@@ -95,6 +95,10 @@ class StateUnavailable(BackendError):
     """Raised when the shared state, without which nothing is decided, cannot be reached in time."""
 
 
+class StateLost(StateUnavailable):
+    """Raised when no server of the state answers this worker; other workers may reach it."""
+
+
 class SourceUnavailable(BackendError):
     """Raised when a source of hosts, or the part that was asked for, cannot be read now."""
 

@@ -186,7 +186,10 @@ class Store(Protocol):
         """
 
     def ping(self) -> None:
-        """Raise StateUnavailable when the store cannot be reached."""
+        """Raise StateUnavailable when the store, or a part of it, cannot be reached."""
+
+    def reach(self) -> None:
+        """Raise StateUnavailable when no part of the store can be reached."""
 
     def check(self) -> list[str]:
         """Sentences about settings that endanger what is stored. Raises StateUnavailable."""

@@ -147,6 +147,8 @@ class MemoryState:
     def ping(self) -> None:
         self._check_open()
 
+    reach = ping
+
     def check(self) -> list[str]:
         return []
 

@@ -118,6 +118,9 @@ class WatchedState:
         self._used(_SERVERS, self._state.ping)
         self._succeeded(_SERVERS)
 
+    def reach(self) -> None:
+        self._state.reach()
+
     def check(self) -> list[str]:
         return self._state.check()
 

@@ -23,6 +23,7 @@ from scheduler_worker.errors import (
     NobodyListens,
     RequestError,
     SchedulerWorkerError,
+    StateLost,
     StateUnavailable,
     Undeliverable,
 )
@@ -116,6 +117,8 @@ class Result(msgspec.Struct, frozen=True):
     """Whether a failure that recurs is taken for a lasting one."""
     is_dropped: bool = False
     """Whether nothing was done, because the caller no longer waits."""
+    is_cut_off: bool = False
+    """Whether this worker has lost the state, and another one may have it."""
 
 
 class Dispatcher:
@@ -215,6 +218,7 @@ class Dispatcher:
             why=redacted(f"{type(error).__name__}: {error}"),
             is_retryable=isinstance(error, BackendError | Conflict) and not is_lasting,
             is_bounded=isinstance(error, BusUnavailable),
+            is_cut_off=isinstance(error, StateLost),
         )
 
 

@@ -125,12 +125,14 @@ class Bus(AbstractContextManager["Bus"]):
         observer: Observer | None = None,
         stuck_after_s: float = STUCK_S,
         comes_first: bool = True,
+        reach: Callable[[], None] = lambda: None,
     ) -> QueueServer:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
         ``slots`` requests are worked on at a time.
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
         ``comes_first`` other consumers of the topic go before it, until it is told to come first.
+        If it loses the state, it leaves the topic to others until ``reach`` raises nothing.
         Raises ConfigError for options that it does not support.
         """
         if self._transport.conf.rpc_ping_enabled:
@@ -152,6 +154,7 @@ class Bus(AbstractContextManager["Bus"]):
             observer=observer,
             stuck_after_s=stuck_after_s,
             comes_first=comes_first,
+            reach=reach,
         )
 
     def _rabbit(

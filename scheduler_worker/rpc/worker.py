@@ -15,6 +15,7 @@ from scheduler_worker.errors import (
     NobodyListens,
     NoValidHost,
     RequestError,
+    StateLost,
     Undeliverable,
     WorkerStops,
 )
@@ -114,7 +115,7 @@ class WorkerEndpoint:
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
-            if isinstance(error, WorkerStops):
+            if isinstance(error, WorkerStops | StateLost):
                 raise  # the message goes to another worker
             answer["error"] = _encode_error(error, request_id)
         try:

@@ -8,7 +8,7 @@ import pytest
 from scheduler_worker.backends.redis import outage
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import RedisNode
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import StateLost, StateUnavailable
 from scheduler_worker.ports import Put, Seen, Transaction
 from tests.support.patience import eventually
 from tests.support.proxy import Proxy
@@ -46,7 +46,7 @@ def test_callers_fail_at_once_after_one_has_given_up(proxy, state, monkeypatch):
     monkeypatch.setattr(RedisNode, "run", noted)
     with proxy.stalled("to_server"), Threads(CALLERS) as pool:
         results = [pool.submit(ask) for _ in range(CALLERS)]
-        assert all(isinstance(each.exception(), StateUnavailable) for each in results)
+        assert all(isinstance(each.exception(), StateLost) for each in results)
         assert len(asking) == 1, "only the first has waited for Redis"
     eventually(lambda: None not in state._server._outages.known)
     assert state.write(SCOPE, NOTHING).applied == (True,)

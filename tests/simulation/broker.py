@@ -233,11 +233,21 @@ class BrokerConnection:
     # From the server
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
+        self._takes_shared = shared
         queues = [self._place.own_queue, self._place.fanout_queue]
         if shared:
             queues.insert(0, self._place.queue)
         for queue in queues:
             self._consume(queue, queue, slots)
+
+    def consume_shared(self, slots: int) -> None:
+        if not self._takes_shared:
+            self._takes_shared = True
+            self._consume(self._place.queue, self._place.queue, slots)
+
+    def leave_shared(self) -> None:
+        self._takes_shared = False
+        self._outbox.append(partial(self._broker.cancel, self, self._place.queue))
 
     def open_extra_consumer(self, number: int) -> None:
         self._consume(self._place.queue, f"extra-{number}", 1)

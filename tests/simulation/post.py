@@ -118,6 +118,9 @@ class Post(Auditor):
         name = event.facts.get("message") or event.facts["request"]
         if event.facts["error"] == "InternalError":
             self._blame(f"{name} was answered with an InternalError")
+        # A worker that is cut off leaves requests to another one.
+        if event.facts["error"] == "StateUnavailable" and self._has_whole_worker():
+            self._blame(f"{name} was not left to a worker that reaches the state")
         self._hear(name)
         self._check_refusal(name, event.facts["error"])
         hosts = event.facts["answer"]
@@ -126,6 +129,12 @@ class Post(Auditor):
                 if self._answered_to.get((name, instance)) != host:  # else it is a repetition
                     self._check_answer(name, instance, host)
                     self._answered[instance] = self._answered_to[name, instance] = host
+
+    def _has_whole_worker(self) -> bool:
+        """Whether some worker reaches the state at any time."""
+        cut = {each.worker for each in self._plan.deeds if isinstance(each, plans.Cut)}
+        is_cut_alone = self._plan.breaks() <= {plans.Cut}
+        return is_cut_alone and len(cut) < self._plan.setting.workers
 
     def _hear(self, name: str) -> None:
         self._heard_s[name] = self._now_s

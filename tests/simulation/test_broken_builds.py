@@ -16,6 +16,7 @@ import pytest
 from scheduler_worker.backends.redis import connection
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import Script
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.rpc.serving.connection import PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import DeliveryTracker
 from scheduler_worker.scheduling import absorption
@@ -32,7 +33,7 @@ from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import Replica
 from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
-from tests.simulation.plan import Block, Crash, Drain, Nack, Plan, make
+from tests.simulation.plan import Block, Crash, Cut, Drain, Nack, Plan, make
 from tests.simulation.preemption import marked_functions
 
 WITHIN = 400
@@ -73,6 +74,10 @@ def only_drains(plan: Plan) -> bool:
 
 def blocks(plan: Plan) -> bool:
     return Block in plan.breaks()
+
+
+def only_cuts(plan: Plan) -> bool:
+    return plan.breaks() == {Cut}
 
 
 def nacks(plan: Plan) -> bool:
@@ -189,6 +194,7 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
         ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 8759),
         ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
+        ("not left to a worker", connection, "StateLost", StateUnavailable, only_cuts, 40),
         ("nobody got the answer", PublishOutcome, "may_pass", False, nacks, 0),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

@@ -159,6 +159,7 @@ class Worker:
             slots=self._setting.slots,
             limits=DeliveryLimits(),
             observer=Witness(self._history, self.name),
+            reach=world.state.reach,
         )
         self._server.start()
         self._history.add(self.name, "serves")

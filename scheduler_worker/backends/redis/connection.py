@@ -26,7 +26,7 @@ from scheduler_worker.backends.redis.nodes import (
     is_refused,
 )
 from scheduler_worker.backends.redis.outage import Outages
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import StateLost, StateUnavailable
 
 T = TypeVar("T")
 
@@ -60,6 +60,8 @@ class RedisServer:
             url, connect_timeout_s=_CONNECT_TIMEOUT_S, socket_timeout_s=socket_timeout_s
         )
         self._outages = Outages(self._closed)
+        self._answers = 0
+        """How many calls have succeeded, on whichever server."""
         self._scripts = {name: _script(name) for name in scripts}
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_be_retried),
@@ -98,6 +100,23 @@ class RedisServer:
         return self._called(
             lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()}
         )
+
+    def reach(self) -> None:
+        """Return as soon as one server answers. Raises StateUnavailable."""
+
+        def ask() -> None:
+            problem: exceptions.RedisError | None = None
+            for node in self._nodes.all().values():
+                try:
+                    self._on(node, methodcaller("command", "PING"))
+                except exceptions.RedisError as error:
+                    problem = error
+                else:
+                    return
+            if problem is not None:
+                raise problem
+
+        self._called(ask)
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
         """Block until an element is pushed to the list, at most ``timeout_s``; may return early."""
@@ -153,16 +172,26 @@ class RedisServer:
         try:
             if self._outages.known:
                 self._outages.check(of)
-            return function()
+            return self._answered(function)
         except exceptions.RedisError as error:
-            if not is_passing(error) or of in self._outages.known:
-                raise self._unavailable(error) from error
+            outage = self._outages.known.get(of)
+            if not is_passing(error) or outage is not None:
+                is_lost = outage is not None and outage.answers == self._answers
+                raise self._unavailable(error, is_lost=is_lost) from error
+            answers = self._answers
         try:
-            return self._retrying(function)
+            answer: T = self._retrying(self._answered, function)
         except exceptions.RedisError as error:
+            is_lost = self._may_be_retried(error) and answers == self._answers
             if self._may_be_retried(error):
-                self._outages.begin(of, error, partial(self._ping, key))
-            raise self._unavailable(error) from error
+                self._outages.begin(of, error, self._answers, partial(self._ping, key))
+            raise self._unavailable(error, is_lost=is_lost) from error
+        return answer
+
+    def _answered(self, function: Callable[[], T]) -> T:
+        answer = function()
+        self._answers += 1
+        return answer
 
     def _ping(self, key: str | None) -> None:
         """Ping the server that has the key, or all servers. Raises RedisError."""
@@ -180,9 +209,13 @@ class RedisServer:
         except exceptions.RedisError as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: exceptions.RedisError) -> StateUnavailable:
+    def _unavailable(
+        self, error: exceptions.RedisError, *, is_lost: bool = False
+    ) -> StateUnavailable:
+        """Our error for this one; ``is_lost``: no server has answered since it began."""
         why = f"{remedies.REFUSED}: {error}" if is_refused(error) else str(error)
-        return StateUnavailable(f"The shared state at {self.address} cannot be used: {why}")
+        kind = StateLost if is_lost else StateUnavailable
+        return kind(f"The shared state at {self.address} cannot be used: {why}")
 
 
 def _script(name: str) -> Script:

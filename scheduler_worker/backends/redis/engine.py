@@ -191,6 +191,9 @@ class RedisState:
     def ping(self) -> None:
         self._server.of_each(lambda node: node.command("PING"))
 
+    def reach(self) -> None:
+        self._server.reach()
+
     def check(self) -> list[str]:
         replies = self._server.of_each(RedisNode.info)
         return [

@@ -26,8 +26,9 @@ MAX_DEFERRED = 1_000
 
 
 class _Outage:
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, answers: int) -> None:
         self.why = why
+        self.answers = answers
         self.began_s = time.monotonic()
         self.over = threading.Event()
         self.deferred: list[Callable[[], object]] = []
@@ -44,12 +45,17 @@ class Outages:
         self._guard = threading.Lock()
         self.known: dict[Hashable, _Outage] = {}
 
-    def begin(self, of: Hashable, error: exceptions.RedisError, ask: Callable[[], object]) -> None:
-        """Begin an outage; ``ask`` is called until it succeeds, or fails with a lasting error."""
+    def begin(
+        self, of: Hashable, error: exceptions.RedisError, answers: int, ask: Callable[[], object]
+    ) -> None:
+        """Begin an outage; ``ask`` is called until it succeeds, or fails with a lasting error.
+
+        ``answers`` is how many calls of any server had succeeded before.
+        """
         with self._guard:
             if of in self.known:
                 return
-            outage = self.known[of] = _Outage(str(error))
+            outage = self.known[of] = _Outage(str(error), answers)
         arguments = (of, outage, ask)
         threading.Thread(target=self._run, args=arguments, name="redis-outage", daemon=True).start()
 

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from scheduler_worker import events
@@ -35,7 +35,7 @@ from scheduler_worker.rpc.serving.deliveries import (
 from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import Undelivered
-from scheduler_worker.rpc.slots import Slots, Task
+from scheduler_worker.rpc.slots import Slots, Task, TaskCoroutine
 from scheduler_worker.waiters import complete
 
 LOG = logging.getLogger(__name__)
@@ -169,7 +169,9 @@ class MessageHandler:
         find_caller_s: float,
         observer: Observer,
         stopping: threading.Event,
+        on_cut_off: Callable[[], None],
     ) -> None:
+        """``on_cut_off`` is called when the state is lost, to take no more that others can do."""
         self._loop = loop
         self._names = names
         self._dispatcher = dispatcher
@@ -179,6 +181,7 @@ class MessageHandler:
         self._find_caller_s = find_caller_s
         self._observer = observer
         self._stopping = stopping
+        self._on_cut_off = on_cut_off
         self._connection: BusConnection | None = None
         self.deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
         self._executions: dict[str, Execution] = {}
@@ -320,8 +323,13 @@ class MessageHandler:
             execution = self._executions[work.id] = Execution(self._extra_consumers)
             self._start_heartbeats(work, execution)
         execution.unpark()
-        execution.task = self._slots.submit(self._handle, work, execution.taken_s)
+        execution.task = self.run_in_slot(self._handle, work, execution.taken_s)
+
+    def run_in_slot(self, function: Callable[..., TaskCoroutine], /, *args: Any) -> Task:
+        """Run it as soon as a slot is free."""
+        task = self._slots.submit(function, *args)
         self._slot_watch.submitted()
+        return task
 
     def _is_admitted(self, work: Work) -> bool:
         """Whether it needs a slot; else it was answered at once, or dropped."""
@@ -405,7 +413,11 @@ class MessageHandler:
     def _handled(self, work: Work, result: Result, answer: bytes | None, may_retry: bool) -> None:
         if work.id in self._executions:  # else it took no slot
             self.admission.finished(dropped=result.is_dropped)
-        if result.is_retryable and self._stopping.is_set() and work.tags:
+        is_left = result.is_retryable and self._stopping.is_set() and bool(work.tags)
+        if result.is_cut_off and work.delivery.queue == self._names.queue:
+            self._on_cut_off()
+            is_left |= not work.is_ours_alone
+        if is_left:
             self._forget(work)
             self.deliveries.give_back(work)
         elif work.request.message.is_call or result.is_dropped or result.failure is None:

@@ -10,10 +10,15 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
+from scheduler_worker.errors import (
+    BusUnavailable,
+    ConfigError,
+    SchedulerWorkerError,
+    StateUnavailable,
+)
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.serving.connection import (
@@ -32,6 +37,8 @@ LOG = logging.getLogger(__name__)
 TICK_S = 1.0
 _CLOSE_S = 5.0
 """How long a stop waits for the handshake that closes the connection."""
+_REACH_S = 0.5
+"""How often it is tried to reach a state that was lost."""
 _LASTED_S = 10.0
 """A connection that is lost sooner is followed by a longer backoff than the one before it."""
 
@@ -54,9 +61,11 @@ class QueueServer:
         observer: Observer,
         stuck_after_s: float = STUCK_S,
         comes_first: bool = True,
+        reach: Callable[[], None] = lambda: None,
     ) -> None:
         """``comes_first``: whether other consumers of the topic get only what we have no slot for,
-        or else we what they have none for, until :meth:`come_first`.
+        or else we what they have none for, until :meth:`come_first`. ``reach`` is called in a slot
+        after the state was lost, until it raises no StateUnavailable.
         """
         self._openers = openers
         self._settings = settings
@@ -80,7 +89,11 @@ class QueueServer:
             find_caller_s=settings.find_caller_s,
             observer=observer,
             stopping=self._stopping,
+            on_cut_off=self._leave_to_others,
         )
+        self._reach = reach
+        self._is_cut_off = False
+        """Whether the state is lost, without which no request can be served."""
         self._name_check = NameCheck(names)
         self._connection: BusConnection | None = None
         self._attempts = 0
@@ -89,8 +102,8 @@ class QueueServer:
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
         self._comes_first = comes_first
-        self._takes_requests = True
-        """Whether the topic's queue is consumed, which all servers share."""
+        self._may_take_requests = True
+        """Whether the topic's queue may be consumed, which all servers share."""
         self._silence: str | None = None
         self._blocked: str | None = None
         """Says for how long a broker has been silent whose connection is not lost."""
@@ -144,7 +157,7 @@ class QueueServer:
         What was taken is finished. The server's own queue and the fanout are always served.
         Returns at once. Idempotent.
         """
-        self._takes_requests = wanted
+        self._may_take_requests = wanted
         self._loop.call_soon(self._consume_as_wanted)
 
     def come_first(self) -> None:
@@ -342,6 +355,36 @@ class QueueServer:
         else:
             connection.leave_shared()
         self._messages.use(connection, shared=self._takes_requests)
+
+    @property
+    def _takes_requests(self) -> bool:
+        return self._may_take_requests and not self._is_cut_off
+
+    def _leave_to_others(self) -> None:
+        """Take no requests until the state is reached: other workers may have it."""
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            LOG.warning("Requests are left to other workers: the shared state does not answer here")
+            self._consume_as_wanted()
+            self._loop.call_later(_REACH_S, self._reach_again)
+
+    def _reach_again(self) -> None:
+        if not self._stopping.is_set():
+            self._messages.run_in_slot(self._try_to_reach)
+
+    async def _try_to_reach(self) -> None:
+        """In a slot: it may block."""
+        try:
+            self._reach()
+        except StateUnavailable:
+            self._loop.call_soon(lambda: self._loop.call_later(_REACH_S, self._reach_again))
+        else:
+            self._loop.call_soon(self._take_again)
+
+    def _take_again(self) -> None:
+        self._is_cut_off = False
+        LOG.warning("Requests are taken again: the shared state answers")
+        self._consume_as_wanted()
 
     def _back_off(self) -> None:
         settings = self._settings

@@ -11,7 +11,7 @@ from scheduler_worker.backends.redis import connection, outage
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, _Connections
 from scheduler_worker.backends.redis.outage import Outages
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import StateLost, StateUnavailable
 from tests.support.threads import Threads
 
 
@@ -51,13 +51,16 @@ def test_in_a_cluster_an_outage_is_of_the_keys_of_one_server(monkeypatch):
     nodes = Mock(of={"a": away, "b": Mock()}.get, group=lambda key: key)
     monkeypatch.setattr(connection, "open_nodes", lambda *_, **__: nodes)
     server = RedisServer("redis+cluster://h", retry_for_s=0.0, wait_replicas=0)
-    with pytest.raises(StateUnavailable):
+    with pytest.raises(StateLost):
         server.run("write", ["a"], [])
     asked = away.run.call_count
-    with pytest.raises(StateUnavailable):
+    with pytest.raises(StateLost):
         server.run("write", ["a"], [])
     assert away.run.call_count == asked, "the second call knows of the outage"
     assert server.run("write", ["b"], []) is nodes.of("b").run.return_value
+    with pytest.raises(StateUnavailable) as raised:
+        server.run("write", ["a"], [])
+    assert raised.type is StateUnavailable, "another server answers"
     server.refuse()
 
 
@@ -70,7 +73,7 @@ def test_an_outage_ends_even_if_asking_fails_with_something_unexpected(monkeypat
         raise TypeError("a fault of the client library")
 
     server, outages = "the server", Outages(closed=threading.Event())
-    outages.begin(server, exceptions.ConnectionError("refused"), ask)
+    outages.begin(server, exceptions.ConnectionError("refused"), 0, ask)
     assert outages.defer(server, ended.set)
     asked.set()
     ended.wait()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import StateLost, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
 from scheduler_worker.rpc.serving import server as queue_server
@@ -170,6 +170,30 @@ def test_a_server_that_breaks_down_reports_the_error(connections):
     eventually(lambda: server.failure() is not None)
     assert "ZeroDivisionError" in (server.failure() or "")
     assert server.problem() == server.failure()
+
+
+def test_a_server_without_the_state_leaves_requests_to_others_until_it_has_it_again(
+    connections, monkeypatch
+):
+    monkeypatch.setattr(queue_server, "_REACH_S", 0.01)
+    is_away = threading.Event()
+    is_away.set()
+
+    def reach(_context: object = None) -> None:
+        if is_away.is_set():
+            raise StateLost("no server answers")
+
+    server = make(do=reach)
+    server._reach = reach
+    server.start()
+    [connection] = connections
+    connection.deliver(message(1, "do", _msg_id="call", _reply_q="caller"))
+    eventually(lambda: connection.performed)
+    assert connection.performed == [Republish(1, 0, is_given_back=True)]
+    assert not connection.consumes_shared
+    is_away.clear()
+    eventually(lambda: connection.consumes_shared)
+    server.stop(5)
 
 
 def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
