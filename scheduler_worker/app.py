@@ -384,28 +384,34 @@ class Worker:
         """What this worker says of itself to others."""
         return self._presence.facts
 
-    def drain(self) -> None:
+    def drain(self, *, last: bool = False) -> None:
         """Take no more requests off the topic's queue; finish those in hand, and go on otherwise.
 
-        Idempotent; a restart ends it. Raises RequestError in a dry run.
+        Idempotent; a restart ends it. Without ``last`` another worker must take requests, which
+        asks the state. Raises RequestError in a dry run and for the last one, StateUnavailable.
         """
-        self._take_requests(takes=False)
+        self._check_takes_requests()
+        if not self.facts.is_drained:
+            if last:
+                self._presence.set_drained(True)
+            else:
+                self._presence.drain()
+            LOG.warning(
+                "Drained: no more requests are taken until the worker is resumed or restarted"
+            )
+        self._server.take_requests(False)
 
     def resume(self) -> None:
         """Undo :meth:`drain`. Idempotent."""
-        self._take_requests(takes=True)
+        self._check_takes_requests()
+        self._server.take_requests(True)
+        if self.facts.is_drained:
+            self._presence.set_drained(False)
+            LOG.warning("Resumed: requests are taken again")
 
-    def _take_requests(self, *, takes: bool) -> None:
+    def _check_takes_requests(self) -> None:
         if self.dry_run is not None:
             raise RequestError("worker", "in a dry run a worker takes no requests")
-        self._server.take_requests(takes)
-        if self.facts.is_drained is takes:
-            self._presence.set_drained(not takes)
-            LOG.warning(
-                "Resumed: requests are taken again"
-                if takes
-                else "Drained: no more requests are taken until the worker is resumed or restarted"
-            )
 
     def status(self) -> Mapping[str, Any]:
         """Uptime, what is missing as known last, what it holds, the bus, clusters and the feed."""

@@ -20,8 +20,12 @@ from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.model.decision_history import RESULTS, DecisionId
 from scheduler_worker.operations.decisions import DecisionOutline, DecisionsQuery, list_decisions
 from scheduler_worker.operations.hosts import OneHost, get_host
-from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.operations.workers import NamedWorker, drain_worker, get_worker, list_workers
+from scheduler_worker.operations.workers import (
+    DrainedWorker,
+    NamedWorker,
+    drain_worker,
+    get_worker,
+)
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -135,31 +139,13 @@ class DrainWorkers(FleetCommand):
         )
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        if not arguments.last:
-            _check_not_last(client, arguments.workers)
         for name in arguments.workers:
-            status = client.call(drain_worker, NamedWorker(name))
+            status = client.call(drain_worker, DrainedWorker(name, last=arguments.last))
             sys.stdout.write(f"{name}: {status.state}\n")
         if arguments.wait is not None:
             sys.stdout.flush()
             _await_idle(client, arguments.workers, arguments.wait)
         return 0
-
-
-def _check_not_last(client: SchedulerClient, names: Sequence[str]) -> None:
-    """Raises RequestError where nobody else would take requests."""
-    serving = [
-        worker
-        for worker in client.every(list_workers, PageQuery())
-        if worker.name not in names
-        and worker.state not in {"draining", "drained", "dry run", "silent"}
-    ]
-    if not serving:
-        raise RequestError(
-            "worker",
-            "no other worker would take requests: they would wait in the queue, and time out; "
-            "start or resume another one first, or pass --last",
-        )
 
 
 def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float) -> None:

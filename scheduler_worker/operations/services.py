@@ -37,8 +37,11 @@ class OneWorker(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Its uptime, problems, load, and what it holds, in plain values and without secrets."""
 
-    def drain(self) -> None:
-        """Take no more requests off the topic's queue. Raises RequestError where it cannot."""
+    def drain(self, *, last: bool) -> None:
+        """Take no more requests off the topic's queue; asks the state unless it may be the last.
+
+        Raises RequestError where it cannot, StateUnavailable.
+        """
 
     def resume(self) -> None:
         """Undo :meth:`drain`."""

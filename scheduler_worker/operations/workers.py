@@ -111,6 +111,14 @@ class NamedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker: Annotated[str, Meta(description="Its [DEFAULT] host.")]
 
 
+class DrainedWorker(NamedWorker, frozen=True, forbid_unknown_fields=True):
+    """A worker to drain."""
+
+    last: Annotated[
+        bool, Meta(description="Also where no other worker takes requests: they wait then.")
+    ] = False
+
+
 class WorkerStatus(WorkerFacts, frozen=True, kw_only=True):
     """The state of a worker at this moment, as it says itself."""
 
@@ -182,20 +190,15 @@ def get_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     It answers however busy it is, and while it is drained.
     """
     _check_named(call, target)
-    from scheduler_worker.service.health.rules import state_of
-
-    facts, status = call.worker.facts, call.worker.status()
-    in_hand = status["bus"]["running"] + status["bus"]["waiting"]
-    state = state_of(facts, status["missing"], in_hand)
-    return msgspec.convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
+    return _status(call)
 
 
 @operation("POST", None, home="worker", right=Right.DRAIN)
-def drain_worker(call: Call, target: NamedWorker) -> WorkerStatus:
+def drain_worker(call: Call, target: DrainedWorker) -> WorkerStatus:
     """Have a worker take no more requests off the topic's queue; it finishes what it has."""
     _check_named(call, target)
-    call.worker.drain()
-    return get_worker.serve(call, target)
+    call.worker.drain(last=target.last)
+    return _status(call, own=1)
 
 
 @operation(
@@ -205,7 +208,17 @@ def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
     _check_named(call, target)
     call.worker.resume()
-    return get_worker.serve(call, target)
+    return _status(call, own=1)
+
+
+def _status(call: Call, *, own: int = 0) -> WorkerStatus:
+    """``own`` is how many of the requests in hand end with this answer."""
+    from scheduler_worker.service.health.rules import state_of
+
+    facts, status = call.worker.facts, call.worker.status()
+    in_hand = status["bus"]["running"] + status["bus"]["waiting"] - own
+    state = state_of(facts, status["missing"], max(0, in_hand))
+    return msgspec.convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
 
 
 def _check_named(call: Call, target: NamedWorker) -> None:

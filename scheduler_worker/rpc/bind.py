@@ -33,7 +33,7 @@ def endpoint(
     role: Role | None,
     roles: Mapping[str, Role],
 ) -> Endpoint:
-    """The operations that a worker serves; operations of one worker never block.
+    """The operations that a worker serves; what is asked of one worker never blocks.
 
     ``role`` is that of a context without roles, None: it may do nothing. ``roles`` maps Keystone's
     roles, which contexts of OpenStack's services have, to the worker's.
@@ -59,5 +59,7 @@ def endpoint(
         NAMESPACE,
         VERSION,
         {each.name: method(each) for each in served},
-        non_blocking=frozenset(each.name for each in served if each.home == "worker"),
+        non_blocking=frozenset(
+            each.name for each in served if each.home == "worker" and each.method == "GET"
+        ),
     )

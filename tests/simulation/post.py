@@ -189,9 +189,7 @@ class Post(Auditor):
         self._may_have.add(str(self._request_of(name)))
 
     def _was_nacked(self, event: Event) -> None:
-        name = event.facts["queue"].removeprefix("reply ")
-        if name in self._sent:  # else it is a ping
-            self._nacked_s[name] = self._now_s
+        self._nacked_s[event.facts["queue"].removeprefix("reply ")] = self._now_s
 
     # Workers
 

@@ -121,7 +121,7 @@ class OneWorker:
             "bus": {"running": 0, "waiting": 0, "queue_delay_s": None, "slots": 1}, "clusters": {},
         }  # fmt: skip
 
-    def drain(self) -> None:
+    def drain(self, *, last: bool) -> None:
         self.calls.append("drain")
 
     def resume(self) -> None:

@@ -44,8 +44,8 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
         assert worker.missing() == []
         holds = {"leases": [], "feed": False, "tuning": [], "balancing": []}
         assert worker.status()["holds"] == holds
-        worker.drain()
-        worker.drain()
+        worker.drain(last=True)
+        worker.drain(last=True)
         assert "drained" in worker.missing()[0]
         assert "drained" in worker.status()["missing"][0]
         assert b"\nscheduler_drained 1.0\n" in worker.monitor.exposition()[1]

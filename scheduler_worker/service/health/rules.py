@@ -17,11 +17,8 @@ from scheduler_worker.model.worker_reports import (
 )
 from scheduler_worker.ports import Store
 from scheduler_worker.remedies import DRAINED
-from scheduler_worker.service.state.presence import RENEW_S, ReportRecords, WorkerRecords
+from scheduler_worker.service.state.presence import SILENT_S, ReportRecords, WorkerRecords
 from scheduler_worker.wording import listed
-
-SILENT_S = 2 * RENEW_S
-"""A worker that has reported nothing for so long counts as silent."""
 
 
 class Reported(NamedTuple):

@@ -7,14 +7,15 @@ does not read the reports, and neither do workers of versions that know of none.
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 
 import msgspec
 
 from scheduler_worker.components import Periodic
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import Conflict, RequestError, StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
-from scheduler_worker.ports import Put, Seen, Store, Transaction
+from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +25,10 @@ _KEY = "w:"
 RENEW_S = 10.0
 LASTS_S = 30.0
 """How long a record outlives its last renewal."""
+SILENT_S = 2 * RENEW_S
+"""A worker that has reported nothing for so long counts as silent."""
+_DRAIN_TRIES = 5
+"""Each fails where the other worker's record was just renewed."""
 
 
 class WorkerRecords(Replica):
@@ -71,6 +76,43 @@ class Presence(Periodic):
         self.facts = facts
         """What the record says, or will say once it is written."""
         self._report = report
+        self._writing = threading.Lock()
+        """While the worker's record is written: the one that is stored last says what is true."""
+
+    def drain(self) -> None:
+        """Write that this worker takes no requests, if another one of its topic does.
+
+        Of the last two that are drained at a time, the one that is written second is refused.
+        Raises RequestError: it is the last; Conflict, StateUnavailable.
+        """
+        facts = msgspec.structs.replace(self.facts, is_drained=True)
+        for _ in range(_DRAIN_TRIES):
+            with self._writing:
+                guard, until_s = self._another()
+                put = Put(_KEY + facts.name, msgspec.json.encode(facts), until_s)
+                if all(self._store.write(SCOPE, [Transaction([put], [guard])]).applied):
+                    self.facts = facts
+                    return
+        raise Conflict("The other workers changed in every attempt to drain this one; try again.")
+
+    def _another(self) -> tuple[Guard, float]:
+        """Another worker that takes requests, by its record; and when ours is to expire."""
+        workers, reports = WorkerRecords(), ReportRecords()
+        with workers.reading(self._store) as now_s:
+            others = dict(workers.workers)
+        others.pop(self.facts.name, None)
+        with reports.reading(self._store):
+            heard_s = {name: report.at_s for name, report in reports.reports.items()}
+        for name, other in sorted(others.items()):
+            takes_requests = not other.is_drained and not other.is_dry_run
+            is_silent = now_s - heard_s.get(name, now_s) > SILENT_S
+            if other.topic == self.facts.topic and takes_requests and not is_silent:
+                return Guard(_KEY + name, workers.versions[_KEY + name]), now_s + LASTS_S
+        raise RequestError(
+            "worker",
+            "no other worker would take requests: they would wait in the queue, and time out; "
+            "start or resume another one first, or drain this one as the last (--last)",
+        )
 
     def set_drained(self, is_drained: bool) -> None:
         """Write it into the record as soon as possible, in the thread."""
@@ -84,7 +126,8 @@ class Presence(Periodic):
         """
         with contextlib.suppress(StateUnavailable):
             now_s = self._store.changes(SCOPE, Seen()).now_s
-            self._write(SCOPE, self.facts, now_s + LASTS_S)
+            with self._writing:
+                self._write(SCOPE, self.facts, now_s + LASTS_S)
             # After the presence: a report may take seconds, and others must not miss the worker.
             report = msgspec.structs.replace(self._report(), at_s=now_s)
             self._write(REPORTS_SCOPE, report, now_s + LASTS_S)

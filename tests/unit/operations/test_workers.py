@@ -55,7 +55,7 @@ def test_a_worker_answers_with_its_state_and_only_when_it_is_named(operation, ca
 def test_every_operation_of_one_worker_names_it():
     of_one = [each for each in OPERATIONS if each.home == "worker"]
     assert of_one
-    assert all([field.name for field in each.fields] == ["worker"] for each in of_one)
+    assert all(each.fields[0].name == "worker" for each in of_one)
 
 
 # Reports of all workers

@@ -1,9 +1,11 @@
 """Reports of workers in the shared state, read by this and by other versions."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
@@ -16,9 +18,9 @@ from scheduler_worker.model.worker_reports import (
 )
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.remedies import DRAINED
-from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
+from scheduler_worker.service.health.rules import Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence
+from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, SILENT_S, Presence
 from tests.support.interrupted import raising
 from tests.support.services import World
 
@@ -38,8 +40,8 @@ def facts(name: str = "a", **more) -> WorkerFacts:
     return WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | more)
 
 
-def worker(world: World, name: str = "a", report: WorkerReport = FULL) -> Presence:
-    return Presence(world.state, facts(name), lambda: report)
+def worker(world: World, name: str = "a", report: WorkerReport = FULL, **more) -> Presence:
+    return Presence(world.state, facts(name, **more), lambda: report)
 
 
 def put(world: World, scope: str, record: object) -> None:
@@ -84,6 +86,49 @@ def test_the_others_know_that_a_worker_is_drained(world):
         one.set_drained(is_drained)
         one.renew()
         assert presence.workers(world.state) == [facts(is_drained=is_drained)] == [one.facts]
+
+
+def test_the_last_worker_that_takes_requests_is_not_drained(world):
+    one, other = worker(world, "a"), worker(world, "b")
+    with pytest.raises(RequestError, match="no other worker"):
+        one.drain()
+    one.renew()
+    other.renew()
+    one.drain()
+    assert presence.workers(world.state) == [facts("a", is_drained=True), facts("b")]
+    with pytest.raises(RequestError, match="no other worker"):
+        other.drain()
+    worker(world, "c", topic="another").renew()
+    dry = worker(world, "d", is_dry_run=True)
+    dry.renew()
+    with pytest.raises(RequestError, match="no other worker"):
+        other.drain()
+
+
+def test_a_silent_worker_takes_no_requests_from_one_that_is_drained(world):
+    one, silent = worker(world, "a"), worker(world, "b")
+    silent.renew()
+    world.clock.advance(SILENT_S + 1)
+    with pytest.raises(RequestError, match="no other worker"):
+        one.drain()
+
+
+def test_of_two_that_are_drained_at_once_one_goes_on(world, monkeypatch):
+    one, other = worker(world, "a"), worker(world, "b")
+    one.renew()
+    other.renew()
+    find = Presence._another
+
+    def overtaken(self: Presence) -> Any:
+        found = find(self)
+        monkeypatch.setattr(Presence, "_another", find)
+        other.drain()
+        return found
+
+    monkeypatch.setattr(Presence, "_another", overtaken)
+    with pytest.raises(RequestError, match="no other worker"):
+        one.drain()
+    assert presence.workers(world.state) == [facts("a"), facts("b", is_drained=True)]
 
 
 def test_an_outage_is_raised_to_who_reads(world):
