@@ -36,6 +36,7 @@ from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.waits import DeadlineWatch
 from scheduler_worker.waiters import Deferred
 
 LOG = logging.getLogger(__name__)
@@ -131,12 +132,15 @@ class ClusterQueue:
         self._now_s = deps.clock.monotonic_s
         self._waiting = WaitingList()
         self._has_leader = False
+        self._batch: list[QueuedRequest] = []
+        """What the leader has taken, and not begun to decide."""
         self._guard = threading.Lock()
-        """Guards the waiting list and the leadership; all below belongs to the leader alone."""
+        """Guards all above and the leadership; all below belongs to the leader alone."""
         self._deciding = RecentDurations()
         self._committing = RecentDurations()
         self._kept_lease: Lease | None = None
         """A lease that the last commit kept for the next leader."""
+        self._deadlines = DeadlineWatch(deps.clock, self._end_overdue, f"deadlines-{replica.scope}")
 
     async def decide(
         self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
@@ -154,6 +158,8 @@ class ClusterQueue:
             if not self._has_leader:
                 self._has_leader = True
                 queued.lead()
+        if not queued.leads:
+            self._watch([queued])
         # A leader gives way too: the requests that arrived with it join the queue first.
         await queued
         while not queued.done:
@@ -186,13 +192,36 @@ class ClusterQueue:
         except BaseException as error:
             self._fail(batch, error)
         with self._guard:
-            for queued in reversed(batch):
-                if not queued.done:
-                    self._waiting.put_back(queued)
+            self._batch = []
+            left = [queued for queued in batch if not queued.done]
+            for queued in reversed(left):
+                self._waiting.put_back(queued)
+        self._watch(left)
 
     def _take_batch(self) -> Sequence[QueuedRequest]:
         with self._guard:
-            return self._waiting.take(self._deps.limits.max_batch)
+            taken = self._taken()
+            self._batch = list(taken)
+        self._watch(taken[1:] and taken)  # one that is alone is decided now
+        return taken
+
+    def _taken(self) -> Sequence[QueuedRequest]:
+        """Take the next batch out of the queue; called under the guard."""
+        return self._waiting.take(self._deps.limits.max_batch)
+
+    def _watch(self, queued: Sequence[QueuedRequest]) -> None:
+        """Let these requests fail at their deadlines while they are not decided."""
+        self._deadlines.set(min((each.deadline_s for each in queued), default=math.inf))
+
+    def _end_overdue(self, now_s: float) -> float:
+        """Fail the requests whose deadline has passed; returns the next deadline."""
+        with self._guard:
+            for queued in self._waiting.take_overdue(now_s) + self._batch:
+                if queued.deadline_s <= now_s and not queued.done:
+                    self._time_out(queued)
+            self._batch = [queued for queued in self._batch if not queued.done]
+            waiting = (*self._waiting, *self._batch)
+            return min((queued.deadline_s for queued in waiting), default=math.inf)
 
     def _fail(self, batch: Sequence[QueuedRequest], error: BaseException) -> None:
         """Fail the batch; an error before it was taken, such as no store, fails the whole queue."""
@@ -228,10 +257,7 @@ class ClusterQueue:
                 self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s
             )
         except ClusterLockTimeout:
-            with self._guard:
-                overdue = self._waiting.take_overdue(self._now_s())
-            for queued in overdue:
-                self._time_out(queued)
+            self._end_overdue(self._now_s())
             return None
 
     def _time_out(self, queued: QueuedRequest) -> None:
@@ -310,12 +336,11 @@ class ClusterQueue:
             # The first is always decided, or a lease that is always late would starve the queue.
             if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
                 break
-            if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
-                self._time_out(queued)
-                continue
             # Two copies of one request in a batch would reserve two hosts for an instance; the next
             # lease finds what this one reserves.
             if not instances.isdisjoint(attempt.request.instance_uuids):
+                continue
+            if not self._begin(queued, ready_s):
                 continue
             instances.update(attempt.request.instance_uuids)
             queued.decided += 1
@@ -338,6 +363,16 @@ class ClusterQueue:
                 queued.fail(error)
             self._deciding.add(self._now_s() - now_s, self._now_s())
         return placed, refused
+
+    def _begin(self, queued: QueuedRequest, ready_s: float) -> bool:
+        """Whether to decide a request of the batch, in time for its caller: it waits no longer."""
+        with self._guard:
+            if queued.done:
+                return False
+            self._batch.remove(queued)
+        if queued.deadline_s <= self._now_s() or queued.attempt.caller_deadline_s <= ready_s:
+            self._time_out(queued)
+        return not queued.done
 
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]

@@ -304,13 +304,13 @@ class Scheduler:
         clock, choice = self._deps.clock, self._choice
         if life.begun_s is None:
             life.begun_s = clock.monotonic_s()
+        timeout_s = self._deps.limits.acquire_timeout_s
+        deadline_s = min(life.caller_deadline_s, clock.monotonic_s() + timeout_s)
         seen = choice.refresh_globals()
         eligible = choice.eligible(life.request)
         candidates = choice.candidates(eligible, life.request, life.declared)
         life.any_cluster = choice.any_cluster(life.request)
         life.moves_seen = candidates.moves_seen
-        timeout_s = self._deps.limits.acquire_timeout_s
-        deadline_s = min(life.caller_deadline_s, clock.monotonic_s() + timeout_s)
         try:
             life.decision = await self._queues.decide(candidates, life, deadline_s)
         except DecidedElsewhere:
