@@ -44,6 +44,7 @@ def place(tmp_path):
             api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
             external_units={"directory": folder, "python": PYTHON, "timeout": 9},
+            cluster_lock={"hold_timeout": 20},
         )
         yield folder, config
 

@@ -240,7 +240,10 @@ class ObservedQueue(ClusterQueue):
 
 def _ranked(requests: Iterable[QueuedRequest]) -> list[tuple[str, float]]:
     return [
-        (each.attempt.request.request_id, each.attempt.arrived_s - each.priority_boost_s)
+        (
+            each.attempt.request.request_id,
+            each.rank_s if each.is_slow else each.attempt.arrived_s - each.priority_boost_s,
+        )
         for each in requests
     ]
 

@@ -5,9 +5,10 @@ lock on behalf of all, decides a batch of at most ``max_batch`` requests in the 
 and commits their claims in one call (group commit). Then leadership goes to the next request in the
 queue. A request that is alone is a batch of one and costs nothing extra.
 
-A request's rank is its arrival time less its priority boost. Ranks do not change while requests
-wait, so a request is overtaken only by requests that arrive at most the largest priority boost
-after it: none starves.
+A request's rank is its arrival time less its priority boost, so it is overtaken only by requests
+that arrive at most the largest priority boost after it: none starves. A request whose decision
+outlasts the first half of a lease counts as arriving then: if the lease was lost, it goes behind
+the others. From then on it is decided as the first of a lease, and no other loses one by it.
 """
 
 import logging
@@ -31,6 +32,7 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
@@ -59,6 +61,8 @@ class QueuedRequest(Deferred[Decision]):
         self.rank_s = attempt.arrived_s - priority_boost_s
         self.decided = 0
         """How often it was decided."""
+        self.is_slow = False
+        """Whether it is to be decided as the first of a lease, since it takes long."""
         self.leads = False
 
     def lead(self) -> None:
@@ -329,39 +333,28 @@ class ClusterQueue:
         refused: _Refused = []
         instances: set[str] = set()
         earliest_s = math.inf
-        for number, queued in enumerate(batch):
-            attempt = queued.attempt
-            now_s = self._now_s()
+        # The first is always decided, or a lease that is always late would starve the queue.
+        is_first = lease.grant.commits == 0
+        for queued in batch:
+            request, now_s = queued.attempt.request, self._now_s()
             ready_s = now_s + self._deciding.typical_s(now_s) + self._committing.typical_s(now_s)
-            # The first is always decided, or a lease that is always late would starve the queue.
-            if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
+            is_late = lease.is_half_over() or ready_s > earliest_s
+            if not is_first and (queued.is_slow or is_late):
                 break
             # Two copies of one request in a batch would reserve two hosts for an instance; the next
             # lease finds what this one reserves.
-            if not instances.isdisjoint(attempt.request.instance_uuids):
+            if not instances.isdisjoint(request.instance_uuids) or not self._begin(queued, ready_s):
                 continue
-            if not self._begin(queued, ready_s):
-                continue
-            instances.update(attempt.request.instance_uuids)
-            queued.decided += 1
-            attempt.attempted(lease.grant.token.number, self._now_s())
-            try:
-                decision = lease.view.decide(attempt.request)
-                commit = lease.planned(attempt.request, decision.claims)
-                placed.append(_Placed(queued, decision, commit))
-                earliest_s = min(earliest_s, attempt.caller_deadline_s)
-            except NoValidHost as error:
-                attempt.refused_at[self._replica.scope] = self._replica.capacity_version
-                attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
-                refused.append((queued, error))
-            except SchedulerWorkerError as error:
-                queued.fail(error)
-            except Exception as error:
-                LOG.exception(
-                    "A filter or weigher failed for request %s", attempt.request.request_id
-                )
-                queued.fail(error)
-            self._deciding.add(self._now_s() - now_s, self._now_s())
+            instances.update(request.instance_uuids)
+            decided = self._decide_one(lease, queued, is_first=is_first)
+            if decided is None and not queued.done:
+                break
+            is_first = False
+            if isinstance(decided, _Placed):
+                placed.append(decided)
+                earliest_s = min(earliest_s, queued.attempt.caller_deadline_s)
+            elif decided is not None:
+                refused.append((queued, decided))
         return placed, refused
 
     def _begin(self, queued: QueuedRequest, ready_s: float) -> bool:
@@ -373,6 +366,44 @@ class ClusterQueue:
         if queued.deadline_s <= self._now_s() or queued.attempt.caller_deadline_s <= ready_s:
             self._time_out(queued)
         return not queued.done
+
+    def _decide_one(
+        self, lease: Lease, queued: QueuedRequest, *, is_first: bool
+    ) -> _Placed | NoValidHost | None:
+        """Its hosts, consumed in the table, or its refusal; None: it has failed, or is put off."""
+        attempt, now_s = queued.attempt, self._now_s()
+        queued.decided += 1
+        attempt.attempted(lease.grant.token.number, now_s)
+        asking = AskingTime(min(lease.half_over_at_s, attempt.half_time_s(now_s)))
+        lease.view.table.asking = asking
+        decided = self._tried(lease, queued)
+        ended_s = self._now_s()
+        self._deciding.add(ended_s - now_s, ended_s)
+        if lease.is_half_over():
+            queued.is_slow, queued.rank_s = True, ended_s
+        if is_first or not asking.has_run_out:
+            return decided
+        # Its external units had the time that others left; next they have all of a lease's.
+        queued.is_slow = True
+        if isinstance(decided, _Placed):
+            lease.view.give_back(decided.commit.claims)
+        return None
+
+    def _tried(self, lease: Lease, queued: QueuedRequest) -> _Placed | NoValidHost | None:
+        attempt = queued.attempt
+        try:
+            decision = lease.view.decide(attempt.request)
+            return _Placed(queued, decision, lease.planned(attempt.request, decision.claims))
+        except NoValidHost as error:
+            attempt.refused_at[self._replica.scope] = self._replica.capacity_version
+            attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
+            return error
+        except SchedulerWorkerError as error:
+            queued.fail(error)
+        except Exception as error:
+            LOG.exception("A filter or weigher failed for request %s", attempt.request.request_id)
+            queued.fail(error)
+        return None
 
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]

@@ -204,6 +204,26 @@ def test_requests_fail_at_their_deadlines_while_the_leader_decides(make, pool, m
     assert (asking[0].result(SOON_S), len(later.result(SOON_S).claims)) == (["a"], 1)
 
 
+def test_a_request_that_outlasts_its_lease_goes_behind_the_others(make, pool, monkeypatch):
+    world = make(ordering="fifo")
+    decide, outlasts = world.pipeline.decide, iter([True, True])
+
+    def slow(table, request, *rest):
+        if "slow" in request.instance_uuids and next(outlasts, False):
+            world.clock.advance(world.limits.hold_timeout_s + 1)
+        return decide(table, request, *rest)
+
+    monkeypatch.setattr(world.pipeline, "decide", slow)
+    blocking = world.block()
+    asking = queue_up(world, pool, "i1", "slow", "i2", "i3")
+    world.state.release(blocking)
+    assert [each.result(SOON_S) for each in asking] == [["a"]] * 4
+    lost = [["i1", "slow"], ["slow"]]
+    assert world.batches == [lost[0], ["i1", "i2", "i3"], lost[1], ["slow"]]
+    attempts = {each.instance_uuids[0]: each.attempts for each in world.observed.outcomes}
+    assert attempts == {"i1": 2, "slow": 3, "i2": 1, "i3": 1}
+
+
 def test_many_threads_are_all_served_by_one_leader_at_a_time(make, pool, monkeypatch):
     world, leading = make(max_batch=3), threading.Lock()
     decide = world.pipeline.decide
