@@ -103,7 +103,11 @@ class Worker:
         self.scheduler = self._build_scheduler()
         providers = self._feed.providers
         self.capacity = Capacity(
-            self.fleet, self._in_force, providers.sharing if providers else None
+            self.fleet,
+            self._in_force,
+            providers.sharing if providers else None,
+            clock.monotonic_s,
+            settings.placement.ask_s,
         )
         self.tuner = self._build_tuner()
         self.balancing = factories.build_balancing(settings, self.fleet, self._in_force)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
@@ -356,7 +357,7 @@ def build_services(
         fleet=fleet,
         scheduler=scheduler,
         inventory=inventory,
-        capacity=capacity or Capacity(fleet, pipelines),
+        capacity=capacity or Capacity(fleet, pipelines, now_s=time.monotonic),
         tuning=tuning,
         tuned_hosts=TunedHosts(fleet, tuning),
         balancing=balancing,

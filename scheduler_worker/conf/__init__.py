@@ -325,10 +325,11 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             "nobody must claim nothing"
         )
     units = settings.external_units
-    if units is not None and units.timeout_s >= limits.hold_timeout_s:
+    if units is not None and units.timeout_s > limits.hold_timeout_s / 2:
         yield (
-            f"[external_units] timeout: {units.timeout_s:g} s must be shorter than [cluster_lock] "
-            f"hold_timeout ({limits.hold_timeout_s:g} s), which ends the lease of a decision"
+            f"[external_units] timeout: {units.timeout_s:g} s must be at most half of "
+            f"[cluster_lock] hold_timeout ({limits.hold_timeout_s:g} s): the units of a decision "
+            "have that half, and the commit has the other"
         )
     if limits.reservation_ttl_s <= limits.hold_timeout_s:
         yield (

@@ -531,6 +531,7 @@ class HostTable(Hosts):
             table.evaluation_cache = OrderedDict()
             self._without_pending = table
         self._without_pending.now_s = self.now_s
+        self._without_pending.asking = self.asking
         return self._without_pending
 
     def _take_alike(self, one: ClaimOrReservation, other: ClaimOrReservation) -> bool:

@@ -5,10 +5,12 @@ This interface is read-only; :class:`~.host_table.HostTable` implements it and c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
@@ -49,11 +51,22 @@ class Groups(NamedTuple):
         return values
 
 
+class AskingTime(msgspec.Struct, eq=False):
+    """The time that all external units of a decision share; without a bound by default."""
+
+    until_s: float = math.inf
+    """Seconds of the monotonic clock."""
+    has_run_out: bool = False
+    """Whether a unit failed that had less time than one may take, or none."""
+
+
 class Hosts:
     """Hosts of one table, in columns: all hosts, or a :meth:`take` of them."""
 
     now_s: float
     """The time of the decision: seconds of the store's clock."""
+    asking = AskingTime()
+    """For how long external units may be asked about the hosts."""
     metadata_keys: frozenset[str]
     """Every metadata key of some aggregate."""
     metadata_items: frozenset[tuple[str, str]]
@@ -243,7 +256,7 @@ class HostSubset(Hosts):
 
     def __init__(self, hosts: HostTable, rows: Any) -> None:
         """``rows`` is an array of them, or a slice."""
-        self.now_s = hosts.now_s
+        self.now_s, self.asking = hosts.now_s, hosts.asking
         self.metadata_keys = hosts.metadata_keys
         self.metadata_items = hosts.metadata_items
         self._table = hosts

@@ -44,6 +44,7 @@ def place(tmp_path):
             api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
             external_units={"directory": folder, "python": PYTHON, "timeout": 9},
+            cluster_lock={"hold_timeout": 20},
         )
         yield folder, config
 
@@ -131,6 +132,40 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
         client.attach_cluster_policy(cluster, policy)
         (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
         assert chosen.service_host == "h2"
+
+
+HANGS = """
+import time
+class {}:
+    def do_filter(self, hosts, vm, properties): time.sleep(3600)
+"""
+
+
+@pytest.mark.deep
+def test_units_that_hang_do_not_outlast_the_lease_of_a_decision(place, tmp_path, monkeypatch):
+    folder, config = place
+    names = [f"Hangs{number}" for number in range(6)]
+    for name in names:
+        write(folder, f"{name.lower()}.py", HANGS.format(name))
+    text = config.read_text().replace("timeout = 9", "timeout = 1")
+    config.write_text(text.replace("hold_timeout = 20", "hold_timeout = 4"))
+    policy = tmp_path / "hangs.yaml"
+    uses = "".join(f"  - unit: {name}\n" for name in names)
+    policy.write_text(f"policies:\n- name: hangs\n  filters:\n{uses}")
+    assert manage(config, "unit", "list")[0] == 0
+    for name in names:
+        assert manage(config, "unit", "enable", name)[0] == 0
+    assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
+    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+        outcomes = []
+        monkeypatch.setattr(api.worker.monitor, "decided", outcomes.append)
+        with SchedulerClient.connect(api.worker.bus.url) as client:
+            client.update_hosts([host("h1", uuid=HOSTS[1])])
+            cluster = api.worker.fleet.default_cluster
+            api.administration.attachments.attach(cluster, Actor("anna"), policy="hangs")
+            (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
+            assert chosen.service_host == "h1"
+        assert [each.attempts for each in outcomes] == [1]
 
 
 @pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", "beside the workers"])

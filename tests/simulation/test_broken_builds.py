@@ -309,9 +309,9 @@ def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
 
 
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
-    late = "attempt.caller_deadline_s <= ready_s"
-    rebuilt(ClusterQueue, "_decide_all", f"queued.deadline_s <= now_s or {late}", "False")
-    rebuilt(ClusterQueue, "_split_late", f"each.queued.{late}", "False")
+    late = "queued.attempt.caller_deadline_s <= ready_s"
+    rebuilt(ClusterQueue, "_begin", f"queued.deadline_s <= self._now_s() or {late}", "False")
+    rebuilt(ClusterQueue, "_split_late", f"each.{late}", "False")
     assert found_out("after its caller had gone", decides_slowly, seed=17)
 
 

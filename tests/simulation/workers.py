@@ -232,17 +232,19 @@ class ObservedQueue(ClusterQueue):
         self._history = history
         self._machine = machine
 
-    def _take_batch(self) -> Sequence[QueuedRequest]:
+    def _taken(self) -> Sequence[QueuedRequest]:
+        taken = super()._taken()
         who = self._machine.running.process.name
-        with self._guard:  # else a request could come before those left are recorded
-            taken = self._waiting.take(self._deps.limits.max_batch)
-            self._history.add(who, "takes", taken=_ranked(taken), left=_ranked(self._waiting))
+        self._history.add(who, "takes", taken=_ranked(taken), left=_ranked(self._waiting))
         return taken
 
 
 def _ranked(requests: Iterable[QueuedRequest]) -> list[tuple[str, float]]:
     return [
-        (each.attempt.request.request_id, each.attempt.arrived_s - each.priority_boost_s)
+        (
+            each.attempt.request.request_id,
+            each.rank_s if each.is_slow else each.attempt.arrived_s - each.priority_boost_s,
+        )
         for each in requests
     ]
 

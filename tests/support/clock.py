@@ -1,7 +1,13 @@
 """Clocks that stand still until a test moves them."""
 
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
+
+from scheduler_worker.backends.memory import POLL_S
 
 
 class ManualClock:
@@ -24,6 +30,19 @@ class ManualClock:
     def jump(self, seconds: float) -> None:
         """Set the wall clock; the monotonic one does not change."""
         self._time_s += seconds
+
+
+class _PolledCondition(threading.Condition):
+    """Looks at the clock often, as nobody says that a test has moved it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(POLL_S if timeout is None else min(timeout, POLL_S))
+
+
+def follow(patch: pytest.MonkeyPatch, module: Any) -> None:
+    """Let the conditions of a module follow a clock that a test moves."""
+    stand_in = SimpleNamespace(**vars(threading) | {"Condition": _PolledCondition})
+    patch.setattr(module, "threading", stand_in)
 
 
 class ManualLoop:

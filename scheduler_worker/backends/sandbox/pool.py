@@ -61,15 +61,21 @@ class _Pool:
 
     def call(self, question: PluginCall) -> object:
         """Raises ExternalUnitFailed."""
-        until_s = time.monotonic() + self._settings.timeout_s
-        if time.monotonic() < self._rests_until_s:
+        now_s, timeout_s = time.monotonic(), self._settings.timeout_s
+        if now_s < self._rests_until_s:
             raise ExternalUnitFailed("it is not called for a while: its process was killed again")
-        # At least half of the time is the call's: its process would be killed for our waiting.
-        sandbox = self._taken(until_s - self._settings.timeout_s / 2)
+        until_s = min(now_s + timeout_s, question.asking.until_s)
+        # At least half of the time is the call's: its process would be killed for our waiting, or
+        # for what other units took.
+        call_by_s = until_s - timeout_s / 2
+        if call_by_s < now_s:
+            raise ExternalUnitFailed("other units left it no time")
+        sandbox = self._taken(call_by_s)
         is_broken = True
         try:
             named = {"plugin": question.plugin.name, "kind": question.plugin.kind}
             asked = msgspec.structs.asdict(question) | named
+            del asked["asking"]  # ours
             answer = sandbox.call(asked, until_s - time.monotonic())
             is_broken = False
         except ExternalUnitFailed as error:
@@ -242,6 +248,8 @@ class Sandboxes(Plugins):
             except ValueError as error:
                 raise ExternalUnitFailed(f"its answer is useless: {error}") from None
         except ExternalUnitFailed as error:
+            if began_s + self._settings.timeout_s > question.asking.until_s:
+                question.asking.has_run_out = True
             self._failed(plugin, str(error))
             self._observer.count(events.UNIT_CALLS, plugin.name, self.fallback(plugin).result)
             return None

@@ -25,8 +25,8 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     the worker's user."""
     timeout_s: Annotated[float, Opt(min=0.01, max=60)] = 2.0
     """Seconds for one call of a unit; then its processes are killed, and the decision goes on
-    without it. The cluster's lock is held meanwhile, so it must be shorter than [cluster_lock]
-    hold_timeout."""
+    without it. The cluster's lock is held meanwhile: all calls of a decision together have half of
+    [cluster_lock] hold_timeout, so this is at most that half."""
     load_timeout_s: float = 10.0
     """For starting a process and loading its file."""
     memory_mb: Annotated[int, Opt(min=64, max=65_536)] = 512

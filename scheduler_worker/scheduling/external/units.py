@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad, Migration
-from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
+from scheduler_worker.model.hosts import AskingTime, Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.scheduling.catalogue import TYPES, UnitKind
 from scheduler_worker.scheduling.external.contract import (
@@ -63,6 +63,8 @@ class PluginCall(msgspec.Struct, frozen=True, kw_only=True):
     spec: Any = None
     """The request for a class of our own form, as plain data."""
     now_s: float = 0.0
+    asking: AskingTime = msgspec.field(default_factory=AskingTime)
+    """The time that is left for it and the other calls of the decision."""
 
 
 class Plugins:
@@ -77,7 +79,8 @@ class Plugins:
         """What ``read`` makes of the answer; None: the unit failed, which is reported already.
 
         ``read`` gets the answer and the hosts, and raises ValueError for an answer that cannot be
-        used. Returns in bounded time, whatever the class does.
+        used. Returns in bounded time, whatever the class does, and before ``question.asking`` is
+        over. A unit that has too little time left is not called, which counts as a failure.
         """
         return None
 
@@ -124,7 +127,8 @@ class ExternalUnit(Unit):
         """Ask a class of our own form."""
         facts = facts_of(hosts, self.host_facts)
         ids, plain = [host.uuid for host in hosts.states()], _without_secrets(spec)
-        return self._asked(ids, read, facts=facts, spec=plain, now_s=hosts.now_s)
+        asking, now_s = hosts.asking, hosts.now_s
+        return self._asked(ids, read, facts=facts, spec=plain, now_s=now_s, asking=asking)
 
 
 class ExternalFilter(ExternalUnit, Filter):
@@ -139,7 +143,8 @@ class ExternalFilter(ExternalUnit, Filter):
             answers = self._asked_with_facts(hosts, spec, read_passes)
         else:
             ids = [host.uuid for host in hosts.states()]
-            kept = self._asked(ids, read_filter, vm=spec.instance_uuid or "")
+            vm = spec.instance_uuid or ""
+            kept = self._asked(ids, read_filter, vm=vm, asking=hosts.asking)
             answers = None if kept is None else [uuid in kept for uuid in ids]
         if answers is None:
             return np.full(len(hosts), self._plugins.fallback(self.plugin) is _PASS)
@@ -161,7 +166,8 @@ class ExternalWeight(ExternalUnit, Weigher):
             raw = self._asked_with_facts(hosts, spec, read_raw)
             return np.zeros(len(hosts)) if raw is None else np.array(raw, "f8")
         ids = [host.uuid for host in hosts.states()]
-        scores = self._asked(ids, read_scores, vm=spec.instance_uuid or "") or {}
+        vm = spec.instance_uuid or ""
+        scores = self._asked(ids, read_scores, vm=vm, asking=hosts.asking) or {}
         return np.fromiter((scores.get(uuid, 0) for uuid in ids), "f8", len(ids))
 
 

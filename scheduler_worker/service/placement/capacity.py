@@ -1,11 +1,14 @@
 """How many more instances of each of some flavors fit, in each cluster, as it is known now."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from scheduler_worker.errors import ClusterPolicyError, NoValidHost
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
 from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.placement import Sharing
@@ -19,6 +22,9 @@ from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
+_FILLS_FOR_S = 20.0
+"""Then upper bounds have to do: units of others may take seconds for each step."""
+
 
 class _NotCounted(Exception):
     """What hosts themselves report does not tell how many fit."""
@@ -31,6 +37,10 @@ class Capacity(NamedTuple):
     pipelines: Callable[[], Pipelines]
     sharing: Sharing | None = None
     """Knows which providers share with others, where Placement is read."""
+    now_s: Callable[[], float] = lambda: 0.0
+    """The monotonic clock; one that stands still bounds nothing."""
+    ask_s: float = math.inf
+    """How long external units may take, in all, while decisions of this process wait."""
 
     def of(self, flavors: Sequence[tuple[str, RequestSpec]]) -> Iterator[FlavorCapacity]:
         """Yields the capacity for each flavor, given as name and request for one instance.
@@ -44,7 +54,8 @@ class Capacity(NamedTuple):
             StateUnavailable: the store cannot be reached.
         """
         self.fleet.refresh_globals()
-        steps = iter(range(MOST_STEPS))
+        ends_s = self.now_s() + _FILLS_FOR_S
+        steps = takewhile(lambda _: self.now_s() < ends_s, range(MOST_STEPS))
         read: set[str] = set()
         for name, spec in flavors:
             clusters = self.fleet.clusters()
@@ -62,11 +73,13 @@ class Capacity(NamedTuple):
                 replica.refresh(self.fleet.store)
                 read.add(replica.scope)
             table = self.fleet.prepare(replica)
+            table.asking = AskingTime(self.now_s() + self.ask_s)
             try:
                 pipeline = self.pipelines().of(replica)
                 self._check(table, pipeline, spec)
                 asked = narrowed(replica, Request(spec=spec, instance_uuids=())).spec
                 measurement = Measurement(pipeline, table, asked)
+                measurement.is_exact = not table.asking.has_run_out
             except (ClusterPolicyError, NoValidHost, _NotCounted) as error:
                 return ClusterCapacity(cluster=replica.scope, hosts=len(table), problem=str(error))
         return of_cluster(replica.scope, pipeline.policy, measurement.finish(steps))

@@ -64,6 +64,14 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     absorbed since. At least twice the RPC timeout of the callers."""
 
     @property
+    def ask_s(self) -> float:
+        """How long external units may take, in all, while hosts are read without the lock.
+
+        A leader may have to wait for that, and its own units have until half of its lease is over.
+        """
+        return self.hold_timeout_s / 3
+
+    @property
     def intent_ttl_s(self) -> float:
         """Of placement intents."""
         return self.acquire_timeout_s + 2 * self.hold_timeout_s

@@ -104,9 +104,10 @@ class Explaining(NamedTuple):
         self, replica: ClusterReplica, request: Request, hosts: Sequence[str], limit: int
     ) -> Diagnosis:
         with replica.reading(self.deps.fleet.store):
+            view = ClusterView.current(self.deps, replica)
             return explain(
-                self.deps.pipelines().of(replica),
-                self.deps.fleet.prepare(replica),
+                view.pipeline,
+                view.table,
                 narrowed(replica, request),
                 SeededRandom(request),
                 only=hosts,

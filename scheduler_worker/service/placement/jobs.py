@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, WorkerStops
 from scheduler_worker.ports import Clock
+from scheduler_worker.service.state.waits import DeadlineWatch
 from scheduler_worker.waiters import Deferred
 
 LOG = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class JobThreads(Generic[AnyJob]):
         self._closing = self._hurrying = False
         self._away = Pauses()
         """While Placement is away."""
+        self._deadlines = DeadlineWatch(clock, self._end_late, f"{name}-deadlines")
 
     def submit(self, job: AnyJob) -> None:
         """Do it as soon as a thread is free; the job has its outcome then."""
@@ -99,6 +101,7 @@ class JobThreads(Generic[AnyJob]):
             if not self._closing:
                 self._jobs.append(job)
                 self._wake()
+                self._deadlines.set(job.deadline_s)
                 return
         job.fail(WorkerStops("The worker stops; try again."))
 
@@ -155,9 +158,20 @@ class JobThreads(Generic[AnyJob]):
                 if is_away:
                     self._away.begin(now_s, min(job.deadline_s for job in jobs))
                 self._jobs.extendleft(reversed(jobs))
+                self._deadlines.set(min(job.deadline_s for job in jobs))
                 return
         for job in jobs:
             job.fail(WorkerStops(f"The worker stops; try again. {trouble}"))
+
+    def _end_late(self, now_s: float) -> float:
+        """Fail the waiting jobs whose time is over, though all threads work; the next deadline."""
+        with self._changed:
+            late = [job for job in self._jobs if job.deadline_s <= now_s]
+            self._jobs = deque(job for job in self._jobs if job not in late)
+            next_s = min((job.deadline_s for job in self._jobs), default=math.inf)
+        for job in late:
+            job.fail_late()
+        return next_s
 
     # Threads
 
@@ -173,8 +187,8 @@ class JobThreads(Generic[AnyJob]):
     def _run(self) -> None:
         while True:
             with self._changed:
-                late, batch = self._await_work()
-                if not late and not batch:
+                batch = self._await_work()
+                if not batch:
                     self._threads -= 1
                     self._changed.notify_all()
                     return
@@ -182,25 +196,19 @@ class JobThreads(Generic[AnyJob]):
                 self._busy |= keys
                 if self._jobs and self._idle:
                     self._changed.notify()  # the batch may be full, or its jobs ended others' wait
-            for job in late:
-                job.fail_late()
-            if batch:
-                self._do(batch)
+            self._do(batch)
             with self._changed:
                 self._busy -= keys
-                if keys and self._idle:
+                if self._idle:
                     self._changed.notify()  # what waited for these keys
 
-    def _await_work(self) -> tuple[list[AnyJob], list[AnyJob]]:
-        """The jobs whose time is over, and the next ones; neither at the end."""
+    def _await_work(self) -> list[AnyJob]:
+        """The next jobs; none at the end."""
         now_s = self._clock.monotonic_s()
         while True:
-            late = [job for job in self._jobs if job.deadline_s <= self._clock.monotonic_s()]
-            if late:
-                self._jobs = deque(job for job in self._jobs if job not in late)
             batch = self._take(now_s)
-            if late or batch or self._closing:
-                return late, batch
+            if batch or self._closing:
+                return batch
             ends_s = map(self._pauses_until_s, self._jobs)
             next_s = min((end_s for end_s in ends_s if end_s > now_s), default=None)
             self._idle += 1

@@ -19,6 +19,7 @@ from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFenc
 from scheduler_worker.model.claims import Claim, Reservation, reservation_id
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.model.ledgers import AskedMigration
 from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
@@ -41,9 +42,18 @@ class ClusterView(NamedTuple):
     max_reservations: int
 
     @classmethod
-    def current(cls, deps: PlacementDependencies, replica: ClusterReplica) -> ClusterView:
-        """The cluster as this process knows it now. Raises ClusterPolicyError."""
+    def current(
+        cls, deps: PlacementDependencies, replica: ClusterReplica, until_s: float | None = None
+    ) -> ClusterView:
+        """The cluster as this process knows it now. Raises ClusterPolicyError.
+
+        ``until_s`` is until when external units may be asked, of the monotonic clock. Not given:
+        for as long as whoever holds only the replica's lock may ask them.
+        """
         table = deps.fleet.prepare(replica)
+        if until_s is None:
+            until_s = deps.clock.monotonic_s() + deps.limits.ask_s
+        table.asking = AskingTime(until_s)
         return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
 
     def without_pending(self) -> ClusterView | None:
@@ -181,7 +191,7 @@ class Lease:
         # A kept lease has no changes: it is kept only if none came that this process missed.
         if self.grant.commits == 0 and not self.replica.apply(self.grant.changes):
             self.replica.refresh(self._deps.fleet.store)
-        self.view = ClusterView.current(self._deps, self.replica)
+        self.view = ClusterView.current(self._deps, self.replica, self.half_over_at_s)
         self.view.table.now_s = self._store_time_s()
 
     def held_s(self) -> float:

@@ -21,6 +21,7 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request, with_group_host
@@ -54,7 +55,14 @@ def place(
         for lease in leases:
             held.enter_context(lease.replica.lock)
             lease.open()
-        attempt.attempted(leases[-1].grant.token.number, deps.clock.monotonic_s())
+        now_s = deps.clock.monotonic_s()
+        attempt.attempted(leases[-1].grant.token.number, now_s)
+        # The units of all clusters share half of what is left of the first lease at the least.
+        first = leases[0]
+        until_s = (first.half_over_at_s + first.grant.ends_at_s) / 2
+        asking = AskingTime(min(until_s, attempt.half_time_s(now_s)))
+        for lease in leases:
+            lease.view.table.asking = asking
         _check_that_none_moved(leases, attempt)
         # Copies declare a cluster under its lock, and all of these locks are held by now.
         homes = deps.placement_intents.read(attempt.request.instance_uuids, attempt.declared)

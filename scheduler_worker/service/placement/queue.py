@@ -5,9 +5,10 @@ lock on behalf of all, decides a batch of at most ``max_batch`` requests in the 
 and commits their claims in one call (group commit). Then leadership goes to the next request in the
 queue. A request that is alone is a batch of one and costs nothing extra.
 
-A request's rank is its arrival time less its priority boost. Ranks do not change while requests
-wait, so a request is overtaken only by requests that arrive at most the largest priority boost
-after it: none starves.
+A request's rank is its arrival time less its priority boost, so it is overtaken only by requests
+that arrive at most the largest priority boost after it: none starves. A request whose decision
+outlasts the first half of a lease counts as arriving then: if the lease was lost, it goes behind
+the others. From then on it is decided as the first of a lease, and no other loses one by it.
 """
 
 import logging
@@ -31,11 +32,13 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.waits import DeadlineWatch
 from scheduler_worker.waiters import Deferred
 
 LOG = logging.getLogger(__name__)
@@ -58,6 +61,8 @@ class QueuedRequest(Deferred[Decision]):
         self.rank_s = attempt.arrived_s - priority_boost_s
         self.decided = 0
         """How often it was decided."""
+        self.is_slow = False
+        """Whether it is to be decided as the first of a lease, since it takes long."""
         self.leads = False
 
     def lead(self) -> None:
@@ -131,12 +136,15 @@ class ClusterQueue:
         self._now_s = deps.clock.monotonic_s
         self._waiting = WaitingList()
         self._has_leader = False
+        self._batch: list[QueuedRequest] = []
+        """What the leader has taken, and not begun to decide."""
         self._guard = threading.Lock()
-        """Guards the waiting list and the leadership; all below belongs to the leader alone."""
+        """Guards all above and the leadership; all below belongs to the leader alone."""
         self._deciding = RecentDurations()
         self._committing = RecentDurations()
         self._kept_lease: Lease | None = None
         """A lease that the last commit kept for the next leader."""
+        self._deadlines = DeadlineWatch(deps.clock, self._end_overdue, f"deadlines-{replica.scope}")
 
     async def decide(
         self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
@@ -154,6 +162,8 @@ class ClusterQueue:
             if not self._has_leader:
                 self._has_leader = True
                 queued.lead()
+        if not queued.leads:
+            self._watch([queued])
         # A leader gives way too: the requests that arrived with it join the queue first.
         await queued
         while not queued.done:
@@ -186,13 +196,36 @@ class ClusterQueue:
         except BaseException as error:
             self._fail(batch, error)
         with self._guard:
-            for queued in reversed(batch):
-                if not queued.done:
-                    self._waiting.put_back(queued)
+            self._batch = []
+            left = [queued for queued in batch if not queued.done]
+            for queued in reversed(left):
+                self._waiting.put_back(queued)
+        self._watch(left)
 
     def _take_batch(self) -> Sequence[QueuedRequest]:
         with self._guard:
-            return self._waiting.take(self._deps.limits.max_batch)
+            taken = self._taken()
+            self._batch = list(taken)
+        self._watch(taken[1:] and taken)  # one that is alone is decided now
+        return taken
+
+    def _taken(self) -> Sequence[QueuedRequest]:
+        """Take the next batch out of the queue; called under the guard."""
+        return self._waiting.take(self._deps.limits.max_batch)
+
+    def _watch(self, queued: Sequence[QueuedRequest]) -> None:
+        """Let these requests fail at their deadlines while they are not decided."""
+        self._deadlines.set(min((each.deadline_s for each in queued), default=math.inf))
+
+    def _end_overdue(self, now_s: float) -> float:
+        """Fail the requests whose deadline has passed; returns the next deadline."""
+        with self._guard:
+            for queued in self._waiting.take_overdue(now_s) + self._batch:
+                if queued.deadline_s <= now_s and not queued.done:
+                    self._time_out(queued)
+            self._batch = [queued for queued in self._batch if not queued.done]
+            waiting = (*self._waiting, *self._batch)
+            return min((queued.deadline_s for queued in waiting), default=math.inf)
 
     def _fail(self, batch: Sequence[QueuedRequest], error: BaseException) -> None:
         """Fail the batch; an error before it was taken, such as no store, fails the whole queue."""
@@ -228,10 +261,7 @@ class ClusterQueue:
                 self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s
             )
         except ClusterLockTimeout:
-            with self._guard:
-                overdue = self._waiting.take_overdue(self._now_s())
-            for queued in overdue:
-                self._time_out(queued)
+            self._end_overdue(self._now_s())
             return None
 
     def _time_out(self, queued: QueuedRequest) -> None:
@@ -303,41 +333,77 @@ class ClusterQueue:
         refused: _Refused = []
         instances: set[str] = set()
         earliest_s = math.inf
-        for number, queued in enumerate(batch):
-            attempt = queued.attempt
-            now_s = self._now_s()
+        # The first is always decided, or a lease that is always late would starve the queue.
+        is_first = lease.grant.commits == 0
+        for queued in batch:
+            request, now_s = queued.attempt.request, self._now_s()
             ready_s = now_s + self._deciding.typical_s(now_s) + self._committing.typical_s(now_s)
-            # The first is always decided, or a lease that is always late would starve the queue.
-            if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
+            is_late = lease.is_half_over() or ready_s > earliest_s
+            if not is_first and (queued.is_slow or is_late):
                 break
-            if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
-                self._time_out(queued)
-                continue
             # Two copies of one request in a batch would reserve two hosts for an instance; the next
             # lease finds what this one reserves.
-            if not instances.isdisjoint(attempt.request.instance_uuids):
+            if not instances.isdisjoint(request.instance_uuids) or not self._begin(queued, ready_s):
                 continue
-            instances.update(attempt.request.instance_uuids)
-            queued.decided += 1
-            attempt.attempted(lease.grant.token.number, self._now_s())
-            try:
-                decision = lease.view.decide(attempt.request)
-                commit = lease.planned(attempt.request, decision.claims)
-                placed.append(_Placed(queued, decision, commit))
-                earliest_s = min(earliest_s, attempt.caller_deadline_s)
-            except NoValidHost as error:
-                attempt.refused_at[self._replica.scope] = self._replica.capacity_version
-                attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
-                refused.append((queued, error))
-            except SchedulerWorkerError as error:
-                queued.fail(error)
-            except Exception as error:
-                LOG.exception(
-                    "A filter or weigher failed for request %s", attempt.request.request_id
-                )
-                queued.fail(error)
-            self._deciding.add(self._now_s() - now_s, self._now_s())
+            instances.update(request.instance_uuids)
+            decided = self._decide_one(lease, queued, is_first=is_first)
+            if decided is None and not queued.done:
+                break
+            is_first = False
+            if isinstance(decided, _Placed):
+                placed.append(decided)
+                earliest_s = min(earliest_s, queued.attempt.caller_deadline_s)
+            elif decided is not None:
+                refused.append((queued, decided))
         return placed, refused
+
+    def _begin(self, queued: QueuedRequest, ready_s: float) -> bool:
+        """Whether to decide a request of the batch, in time for its caller: it waits no longer."""
+        with self._guard:
+            if queued.done:
+                return False
+            self._batch.remove(queued)
+        if queued.deadline_s <= self._now_s() or queued.attempt.caller_deadline_s <= ready_s:
+            self._time_out(queued)
+        return not queued.done
+
+    def _decide_one(
+        self, lease: Lease, queued: QueuedRequest, *, is_first: bool
+    ) -> _Placed | NoValidHost | None:
+        """Its hosts, consumed in the table, or its refusal; None: it has failed, or is put off."""
+        attempt, now_s = queued.attempt, self._now_s()
+        queued.decided += 1
+        attempt.attempted(lease.grant.token.number, now_s)
+        asking = AskingTime(min(lease.half_over_at_s, attempt.half_time_s(now_s)))
+        lease.view.table.asking = asking
+        decided = self._tried(lease, queued)
+        ended_s = self._now_s()
+        self._deciding.add(ended_s - now_s, ended_s)
+        if lease.is_half_over():
+            queued.is_slow, queued.rank_s = True, ended_s
+        if is_first or not asking.has_run_out:
+            return decided
+        # Its external units had the time that others left; next they have all of a lease's.
+        queued.is_slow = True
+        if isinstance(decided, _Placed):
+            lease.view.give_back(decided.commit.claims)
+        return None
+
+    def _tried(self, lease: Lease, queued: QueuedRequest) -> _Placed | NoValidHost | None:
+        attempt = queued.attempt
+        try:
+            decision = lease.view.decide(attempt.request)
+            return _Placed(queued, decision, lease.planned(attempt.request, decision.claims))
+        except NoValidHost as error:
+            attempt.refused_at[self._replica.scope] = self._replica.capacity_version
+            attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
+            return error
+        except SchedulerWorkerError as error:
+            queued.fail(error)
+        except Exception as error:
+            LOG.exception("A filter or weigher failed for request %s", attempt.request.request_id)
+            queued.fail(error)
+        return None
 
     def _split_late(
         self, lease: Lease, placed: Sequence[_Placed]

@@ -304,13 +304,13 @@ class Scheduler:
         clock, choice = self._deps.clock, self._choice
         if life.begun_s is None:
             life.begun_s = clock.monotonic_s()
+        timeout_s = self._deps.limits.acquire_timeout_s
+        deadline_s = min(life.caller_deadline_s, clock.monotonic_s() + timeout_s)
         seen = choice.refresh_globals()
         eligible = choice.eligible(life.request)
         candidates = choice.candidates(eligible, life.request, life.declared)
         life.any_cluster = choice.any_cluster(life.request)
         life.moves_seen = candidates.moves_seen
-        timeout_s = self._deps.limits.acquire_timeout_s
-        deadline_s = min(life.caller_deadline_s, clock.monotonic_s() + timeout_s)
         try:
             life.decision = await self._queues.decide(candidates, life, deadline_s)
         except DecidedElsewhere:
@@ -344,7 +344,7 @@ class Scheduler:
         if life.wait_until_s is None:
             # Half of the caller's time is left for the next attempt and for the answer.
             now_s, timeout_s = self._deps.clock.monotonic_s(), self._deps.limits.wait_timeout_s
-            life.wait_until_s = min((now_s + life.caller_deadline_s) / 2, now_s + timeout_s)
+            life.wait_until_s = min(life.half_time_s(now_s), now_s + timeout_s)
         preferred = list(dict.fromkeys((*candidates.clusters, *eligible)))
         if await self._capacity.wait(life, preferred, life.wait_until_s):
             return LifeStage.DECIDE

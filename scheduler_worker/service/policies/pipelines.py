@@ -55,13 +55,18 @@ class Pipelines:
                 return self.nova
 
     def can_decide(self, replica: ClusterReplica) -> bool:
-        """Whether the cluster's policy can be compiled here."""
-        with replica.lock:
-            try:
-                self.of(replica)
-            except ClusterPolicyError:
-                return False
+        """Whether the cluster's policy can be compiled here.
+
+        Takes no lock: a request asks before it queues, and a decision holds the lock for seconds.
+        """
+        policy, compiled = replica.policy, replica.compiled
+        if policy is None or (compiled is not None and compiled[0] is self):
             return True
+        try:
+            self.compile(policy)
+        except ClusterPolicyError:
+            return False
+        return True
 
     def compile(self, policy: ClusterPolicy) -> Pipeline:
         """The pipeline of a policy. Raises ClusterPolicyError."""

@@ -83,6 +83,10 @@ class PlacementAttempt:
         if self.redirects >= most:
             raise Conflict("Other requests for the same instances are being decided; try again.")
 
+    def half_time_s(self, now_s: float) -> float:
+        """When half of what its caller has left now will be over."""
+        return (now_s + self.caller_deadline_s) / 2
+
     def queued(self, cluster: str | None, now_s: float) -> None:
         """Record that the wait for a cluster's lock begins; None: the locks of several clusters."""
         self.cluster = cluster

@@ -1,6 +1,7 @@
 """Requests that wait without their slots: for a value, or until the shared state says so.
 
-A :class:`ScopeWatch` ends waits by a condition, a deadline or the end of the worker.
+A :class:`ScopeWatch` ends waits by a condition, a deadline or the end of the worker. A
+:class:`DeadlineWatch` ends waits in a queue on time, whatever the threads of the queue do.
 """
 
 import logging
@@ -45,6 +46,47 @@ class SlotYielding:
         finally:
             with self._guard:
                 self._yielding -= yields
+
+
+class DeadlineWatch:
+    """A thread that looks at a queue when a deadline in it may have passed; safe for threads.
+
+    It runs only while a time is set. ``ring`` gets the time of the monotonic clock. It ends what is
+    overdue, and returns when to ring next; infinity: when a time is set again.
+    """
+
+    def __init__(self, clock: Clock, ring: Callable[[float], float], name: str) -> None:
+        """``name`` is that of the thread."""
+        self._clock = clock
+        self._ring = ring
+        self._name = name
+        self._changed = threading.Condition()
+        self._at_s = math.inf
+        self._is_running = False
+
+    def set(self, at_s: float) -> None:
+        """Ring at that time at the latest. What is due then must be in the queue already."""
+        if at_s >= self._at_s:  # mostly so: later requests have later deadlines
+            return
+        with self._changed:
+            self._at_s = min(self._at_s, at_s)
+            if self._is_running:
+                self._changed.notify()
+            else:
+                self._is_running = True
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                left_s = self._at_s - self._clock.monotonic_s()
+                if left_s == math.inf:
+                    self._is_running = False
+                    return
+                if left_s > 0 and self._changed.wait(left_s):
+                    continue  # an earlier time was set
+                self._at_s = math.inf
+            self.set(self._ring(self._clock.monotonic_s()))
 
 
 class _Wait(Deferred[T | None]):

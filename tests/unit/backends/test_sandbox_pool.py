@@ -9,6 +9,7 @@ import pytest
 from scheduler_worker.backends.sandbox import pool
 from scheduler_worker.backends.sandbox.pool import LOGGED_EVERY_S, Sandboxes
 from scheduler_worker.errors import ExternalUnitFailed
+from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.clock import ManualClock
@@ -59,6 +60,25 @@ def test_a_file_that_is_read_again_ends_the_sandboxes_of_before(made, tmp_path):
     (tmp_path / "unit.py").write_text("another size")
     made.refresh()
     assert [each.is_closed for each in FailingSandbox.made] == [True, False]
+
+
+@pytest.mark.parametrize(("left_s", "gets_s"), [(90.0, 60.0), (45.0, 45.0), (29.0, None)])
+def test_a_call_gets_what_others_left_and_none_is_made_with_less_than_half(
+    made, clock, monkeypatch, left_s, gets_s
+):
+    got_s: list[float] = []
+
+    def call(_self: object, _asked: object, timeout_s: float) -> object:
+        got_s.append(timeout_s)
+        raise ExternalUnitFailed("it failed")
+
+    monkeypatch.setattr(FailingSandbox, "call", call)
+    [[plugin]] = [file.classes for file in made.refresh()]
+    asking = AskingTime(clock.monotonic_s() + left_s)
+    question = PluginCall(plugin=plugin, hosts=[], vm="vm", properties={}, asking=asking)
+    assert made.ask(question, read_filter) is None
+    assert got_s == ([] if gets_s is None else [gets_s])
+    assert asking.has_run_out == (left_s < 60.0)
 
 
 def test_a_class_that_goes_on_failing_is_logged_now_and_then_with_how_often(made, clock, caplog):

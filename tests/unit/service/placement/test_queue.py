@@ -14,6 +14,8 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.ports import LockGrant, Seen
 from scheduler_worker.service.placement.queue import RecentDurations
+from scheduler_worker.service.state import waits
+from tests.support.clock import follow
 from tests.support.interrupted import raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
@@ -170,6 +172,56 @@ def test_requests_whose_deadline_has_passed_leave_the_queue_wherever_they_stand(
     assert not second.done()
     world.state.release(blocking)
     assert second.result(SOON_S) == ["a"]
+
+
+def test_requests_fail_at_their_deadlines_while_the_leader_decides(make, pool, monkeypatch):
+    follow(monkeypatch, waits)
+    world = make(acquire_timeout_s=5.0, hold_timeout_s=100.0, max_batch=2, ordering="fifo")
+    decide, begun, go = world.pipeline.decide, threading.Event(), threading.Event()
+
+    def slow(table, request, *rest):
+        if "i1" in request.instance_uuids:
+            begun.set()
+            assert go.wait(SOON_S)
+        return decide(table, request, *rest)
+
+    monkeypatch.setattr(world.pipeline, "decide", slow)
+    blocking = world.block()
+    asking = queue_up(world, pool, "i1", "of its batch", "of the next batch")
+    world.state.release(blocking)
+    assert begun.wait(SOON_S)
+    [patient] = [pool.submit(world.ask, "i2")]
+    world.await_queued(2)
+    world.clock.advance(4.9)
+    later = pool.submit(world.ask, "i3")
+    world.await_queued(3)
+    world.clock.advance(0.2)
+    for each in (*asking[1:], patient):
+        with pytest.raises(ClusterLockTimeout):
+            each.result(SOON_S)
+    assert not later.done()
+    go.set()
+    assert (asking[0].result(SOON_S), len(later.result(SOON_S).claims)) == (["a"], 1)
+
+
+def test_a_request_that_outlasts_its_lease_goes_behind_the_others(make, pool, monkeypatch):
+    world = make(ordering="fifo")
+    decide, outlasts = world.pipeline.decide, iter([True, True])
+
+    def slow(table, request, *rest):
+        if "slow" in request.instance_uuids and next(outlasts, False):
+            world.clock.advance(world.limits.hold_timeout_s + 1)
+        return decide(table, request, *rest)
+
+    monkeypatch.setattr(world.pipeline, "decide", slow)
+    blocking = world.block()
+    asking = queue_up(world, pool, "i1", "slow", "i2", "i3")
+    world.state.release(blocking)
+    assert [each.result(SOON_S) for each in asking] == [["a"]] * 4
+    lost = [["i1", "slow"], ["slow"]]
+    assert world.batches == [lost[0], ["i1", "i2", "i3"], lost[1], ["slow"]]
+    attempts = {each.instance_uuids[0]: each.attempts for each in world.observed.outcomes}
+    assert attempts == {"i1": 2, "slow": 3, "i2": 1, "i3": 1}
 
 
 def test_many_threads_are_all_served_by_one_leader_at_a_time(make, pool, monkeypatch):
