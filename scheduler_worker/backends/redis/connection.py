@@ -24,6 +24,7 @@ from scheduler_worker.backends.redis.nodes import (
     ScriptReply,
     is_passing,
     is_refused,
+    is_silent,
 )
 from scheduler_worker.backends.redis.outage import Outages
 from scheduler_worker.errors import StateLost, StateUnavailable
@@ -176,16 +177,15 @@ class RedisServer:
         except exceptions.RedisError as error:
             outage = self._outages.known.get(of)
             if not is_passing(error) or outage is not None:
-                is_lost = outage is not None and outage.answers == self._answers
-                raise self._unavailable(error, is_lost=is_lost) from error
+                answers = -1 if outage is None else outage.answers
+                raise self._unavailable(error, answers) from error
             answers = self._answers
         try:
             answer: T = self._retrying(self._answered, function)
         except exceptions.RedisError as error:
-            is_lost = self._may_be_retried(error) and answers == self._answers
             if self._may_be_retried(error):
                 self._outages.begin(of, error, self._answers, partial(self._ping, key))
-            raise self._unavailable(error, is_lost=is_lost) from error
+            raise self._unavailable(error, answers) from error
         return answer
 
     def _answered(self, function: Callable[[], T]) -> T:
@@ -209,12 +209,14 @@ class RedisServer:
         except exceptions.RedisError as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(
-        self, error: exceptions.RedisError, *, is_lost: bool = False
-    ) -> StateUnavailable:
-        """Our error for this one; ``is_lost``: no server has answered since it began."""
+    def _unavailable(self, error: exceptions.RedisError, answers: int = -1) -> StateUnavailable:
+        """Our error for this one; ``answers`` is how many calls had succeeded when it began.
+
+        StateLost where no server has answered since: another one of a cluster may have.
+        """
         why = f"{remedies.REFUSED}: {error}" if is_refused(error) else str(error)
-        kind = StateLost if is_lost else StateUnavailable
+        is_alone = self._nodes.is_single or answers == self._answers
+        kind = StateLost if is_silent(error) and is_alone else StateUnavailable
         return kind(f"The shared state at {self.address} cannot be used: {why}")
 
 

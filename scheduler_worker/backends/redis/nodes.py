@@ -42,6 +42,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, PASSING) or str(error).startswith(PASSING_CODES)
 
 
+def is_silent(error: BaseException) -> bool:
+    """Whether the server gave no answer to this process, or refuses its account."""
+    kinds = (exceptions.ConnectionError, exceptions.TimeoutError)
+    return isinstance(error, kinds) and not isinstance(error, exceptions.BusyLoadingError)
+
+
 def is_refused(error: BaseException) -> bool:
     """Whether the account may not run a command, or use a key."""
     in_script = "user executing the script can't"  # has no code of its own
@@ -147,6 +153,8 @@ class RedisNode:
 class OneNode:
     """A single server, or the master of a sentinel's service: its connections find out which."""
 
+    is_single = True
+
     def __init__(self, name: str, node: RedisNode) -> None:
         self._name = name
         self._node = node
@@ -178,6 +186,8 @@ class ClusterNodes:
     ``seeds`` are the servers that are asked for the map of slots; ``open_node`` makes a Node for an
     address without connecting.
     """
+
+    is_single = False
 
     def __init__(self, seeds: Sequence[Address], open_node: Callable[[Address], RedisNode]) -> None:
         self._seeds = seeds

@@ -77,12 +77,12 @@ class Presence(Periodic):
         """What the record says, or will say once it is written."""
         self._report = report
         self._writing = threading.Lock()
-        """While the worker's record is written: the one that is stored last says what is true."""
+        """Held while the record is written, so that the last record is true."""
 
     def drain(self) -> None:
         """Write that this worker takes no requests, if another one of its topic does.
 
-        Of the last two that are drained at a time, the one that is written second is refused.
+        Of the last two workers that are drained at a time, the second is refused.
         Raises RequestError: it is the last; Conflict, StateUnavailable.
         """
         facts = msgspec.structs.replace(self.facts, is_drained=True)
@@ -96,7 +96,7 @@ class Presence(Periodic):
         raise Conflict("The other workers changed in every attempt to drain this one; try again.")
 
     def _another(self) -> tuple[Guard, float]:
-        """Another worker that takes requests, by its record; and when ours is to expire."""
+        """Another worker that takes requests, by its record; and when a record of now expires."""
         workers, reports = WorkerRecords(), ReportRecords()
         with workers.reading(self._store) as now_s:
             others = dict(workers.workers)

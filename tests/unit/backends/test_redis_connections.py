@@ -48,7 +48,7 @@ def test_in_a_cluster_an_outage_is_of_the_keys_of_one_server(monkeypatch):
     monkeypatch.setattr(outage, "GRACE_S", 0.0)
     away = Mock(**{"run.side_effect": exceptions.ConnectionError("away")})
     away.command.side_effect = away.run.side_effect
-    nodes = Mock(of={"a": away, "b": Mock()}.get, group=lambda key: key)
+    nodes = Mock(is_single=False, of={"a": away, "b": Mock()}.get, group=lambda key: key)
     monkeypatch.setattr(connection, "open_nodes", lambda *_, **__: nodes)
     server = RedisServer("redis+cluster://h", retry_for_s=0.0, wait_replicas=0)
     with pytest.raises(StateLost):
