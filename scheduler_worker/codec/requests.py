@@ -16,10 +16,11 @@ from msgspec import Meta
 
 from scheduler_worker.codec import kinds
 from scheduler_worker.codec.primitives import plain, wrapped
-from scheduler_worker.codec.typed import quoted, redacted, typed, wrong
+from scheduler_worker.codec.typed import quoted, typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Diagnosis, Selection
 from scheduler_worker.model.requests import (
+    LISTED,
     MAX_INSTANCES,
     RequestSpec,
     SchedulerLimits,
@@ -52,9 +53,9 @@ def decode_request_spec(
 ) -> RequestSpec:
     """Decode a ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
-    Removes passwords in the URLs of ``requested_destination.cell``. A request without the field
-    ``numa_topology`` gets the topology that its flavor and image ask for. Errors name its field
-    ``f`` as ``paths[f]``. ``is_strict`` is for what people write: other fields are errors.
+    A request without the field ``numa_topology`` gets the topology that its flavor and image ask
+    for. Errors name its field ``f`` as ``paths[f]``. ``is_strict`` is for what people write: other
+    fields are errors.
 
     Raises RequestError: names the field, what it needs and what came.
     """
@@ -181,18 +182,14 @@ def _reshape_hints(spec: Plain, path: str) -> None:
     }
 
 
-def _reshape_destination(spec: Plain, path: str) -> None:
-    """Remove passwords from the cell's URLs, which are not needed here."""
-    destination = spec["requested_destination"]
-    if isinstance(destination.get("cell"), dict):
-        destination["cell"] = redacted(destination["cell"])
-
-
 def _reshape_image(spec: Plain, path: str) -> None:
-    """Give properties their present names."""
+    """Give properties their present names, and check that single values are single."""
     properties = spec["image"].get("properties")
     if isinstance(properties, dict):
-        spec["image"]["properties"] = under_present_names(properties)
+        spec["image"]["properties"] = present = under_present_names(properties)
+        for name, value in present.items():
+            if isinstance(value, list | dict) and name not in LISTED:
+                raise wrong(f"{path}.properties.{name}", "text, a number or a boolean", value)
 
 
 def _reshape_retry(spec: Plain, path: str) -> None:
@@ -214,7 +211,6 @@ _RESHAPED = {
     "image": _reshape_image,
     "instance_group": _reshape_group,
     "scheduler_hints": _reshape_hints,
-    "requested_destination": _reshape_destination,
     "retry": _reshape_retry,
 }
 

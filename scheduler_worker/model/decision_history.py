@@ -180,12 +180,7 @@ _DETAILS = msgspec.json.Decoder(DecisionDetails)
 
 
 def to_keep(spec: RequestSpec) -> RequestSpec:
-    """The specification without the passwords in the URLs of a cell, and what workers add to it."""
-    destination = spec.requested_destination
-    if destination is not None and destination.cell is not None:
-        destination = structs.replace(destination, cell={"uuid": destination.cell_uuid})
-    elif spec.allocation_candidates is None and not spec.closing_hosts:
+    """The specification without what workers add to it."""
+    if spec.allocation_candidates is None and not spec.closing_hosts:
         return spec
-    return structs.replace(
-        spec, requested_destination=destination, allocation_candidates=None, closing_hosts=()
-    )
+    return structs.replace(spec, allocation_candidates=None, closing_hosts=())

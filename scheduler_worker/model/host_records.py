@@ -505,12 +505,16 @@ def seconds(moment: str | float) -> float:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
+_MOST = 2**53
+
+
 def stat(record: HostRecord, name: str) -> int:
-    """A counter out of ``stats``, 0 where it is missing or no number."""
+    """A counter out of ``stats``, 0 where it is missing or no number that a column holds."""
     try:
-        return int(record.stats.get(name) or 0)
+        number = int(record.stats.get(name) or 0)
     except ValueError:
         return 0
+    return number if abs(number) < _MOST else 0
 
 
 def free_ram_mb(record: HostRecord) -> int:

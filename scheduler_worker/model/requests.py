@@ -41,6 +41,14 @@ FORMER = {
 }
 """Former name -> present name."""
 
+LISTED = frozenset(
+    {
+        *("hw_numa_cpus", "hw_numa_mem", "img_bdm_v2", "img_block_device_mapping", "img_mappings"),
+        *("img_hv_requested_version", "traits_required"),
+    }
+)
+"""The properties that are lists; all others are text, numbers or booleans."""
+
 _ADAPTER = "vmware_adaptertype"
 _TRAIT = "trait:"
 _OF_NODES = ("hw_numa_cpus", "hw_numa_mem")
@@ -148,12 +156,19 @@ class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
         return int(self.rules.get("max_server_per_host", 1))
 
 
+class CellMapping(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A cell. Its URLs contain passwords, and are not read."""
+
+    uuid: str | None = None
+    name: str | None = None
+
+
 class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The destination of the request. ``cell`` is a cell mapping; its URLs contain passwords."""
+    """The destination of the request."""
 
     host: str | None = None
     node: str | None = None
-    cell: dict[str, Any] | None = None
+    cell: CellMapping | None = None
     aggregates: tuple[str, ...] | None = None
     forbidden_aggregates: tuple[str, ...] | None = None
     allow_cross_cell_move: bool = False
@@ -161,7 +176,7 @@ class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     @property
     def cell_uuid(self) -> str | None:
         """The cell to stay in; None: any."""
-        return self.cell.get("uuid") if self.cell else None
+        return self.cell.uuid if self.cell else None
 
 
 class RetriedHost(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from scheduler_worker.model.decision_history import (
     to_keep,
 )
 from scheduler_worker.model.decisions import Ranked, RankedHost
+from scheduler_worker.model.requests import CellMapping
 from tests.support.hosts import request_spec
 
 
@@ -37,6 +38,6 @@ def test_passwords_of_a_cell_are_not_kept():
     cell = {"uuid": "c", "transport_url": "rabbit://user:secret@broker/"}
     spec = request_spec(requested_destination={"host": "h", "cell": cell}, closing_hosts=["x"])
     kept = DecisionDetails.decoded(DecisionDetails(spec=to_keep(spec)).encoded()).spec
-    assert kept.requested_destination.cell == {"uuid": "c"}
+    assert kept.requested_destination.cell == CellMapping(uuid="c")
     assert kept.requested_destination.host == "h"
     assert kept.closing_hosts == ()

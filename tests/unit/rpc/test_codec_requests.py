@@ -311,6 +311,14 @@ def test_bad_flavors(change, problem):
         ),
         ({"numa_topology": "x"}, "numa_topology: expected an object or null, got 'x'"),
         ({"requested_destination": {"cell": 1}}, "requested_destination.cell: expected"),
+        (
+            {"requested_destination": {"cell": {"uuid": ["x"]}}},
+            "requested_destination.cell.uuid: expected text or null, got a list",
+        ),
+        (
+            {"image": {"properties": {"hw_cpu_policy": []}}},
+            "image.properties.hw_cpu_policy: expected text, a number or a boolean, got a list",
+        ),
     ],
 )
 def test_bad_requests(change, problem):
