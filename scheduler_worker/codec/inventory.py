@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.codec import kinds
-from scheduler_worker.codec.primitives import ObjectKind, members, plain
+from scheduler_worker.codec.primitives import ObjectKind, is_primitive, members, plain
 from scheduler_worker.codec.typed import typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
@@ -111,6 +111,9 @@ def _host_report(value: Any, path: str) -> HostReport:
     fields = plain(value, path, kinds.COMPUTE_NODE)
     if not isinstance(fields, dict):
         raise wrong(path, "a host report", fields)
+    if is_primitive(value):
+        # When the row changed, and not when an idle host was last measured.
+        fields.pop("updated_at", None)
     if fields.get("host") is None:
         raise RequestError(f"{path}.host", "is missing; every report names its host")
     for name, reshape in _RESHAPED.items():

@@ -220,7 +220,7 @@ class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     nodename: str
     cluster: str
     reported_at_s: float
-    """When the last report arrived, of whatever source, by the store's clock."""
+    """When the last report was measured, of whatever source (:func:`measured_at_s`)."""
     vcpus: int
     memory_mb: int
     local_gb: int
@@ -377,8 +377,19 @@ def is_outdated(record: HostRecord | None, fields: dict[str, Any]) -> bool:
     return latest is not None and bool(updated_at < latest)
 
 
+def measured_at_s(record: HostRecord | None, fields: dict[str, Any], now_s: float) -> float:
+    """When a report was measured: by its own account, at most now; else now.
+
+    It may have waited in a queue, longer than its host has lived. What a feed reads is as new as
+    the reading: ``updated_at`` is when the row changed.
+    """
+    updated_at = fields.get("updated_at")
+    service = fields.get("service") or (record.service if record else {})
+    return now_s if updated_at is None or service.get("watched") else min(updated_at, now_s)
+
+
 def compute_reported_at_s(record: HostRecord) -> float:
-    """When a report of the compute service arrived last, by the store's clock; 0.0: never.
+    """When the last report of the compute service was measured; 0.0: never.
 
     Records of a release that knew no sources have :attr:`HostRecord.reported_at_s` alone.
     """

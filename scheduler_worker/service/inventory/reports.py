@@ -9,6 +9,8 @@ reports concerned fail, and these are planned again.
 """
 
 import contextlib
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -26,6 +28,7 @@ from scheduler_worker.model.host_records import (
     HostReport,
     fields_of,
     is_outdated,
+    measured_at_s,
     merged,
     reported_use,
 )
@@ -49,8 +52,11 @@ from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.writing import WritePlan, Writer
 
+LOG = logging.getLogger(__name__)
+
 MAX_CLOCK_SKEW_S = 60.0
 """How far ahead of the store's clock a report's ``updated_at`` may be."""
+_SAY_AGAIN_S = 60.0
 _NEEDED_FIRST = ("uuid", "vcpus", "memory_mb", "local_gb")
 """What a host's first report has to carry."""
 ROUNDS = 8
@@ -146,6 +152,7 @@ class HostReports:
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
+        self._said_old_s = -math.inf
 
     def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
         """Store reports; returns each touched cluster's version afterwards.
@@ -257,7 +264,9 @@ class HostReports:
         nodename = fields.get("nodename") or (
             known.nodename if known else fields.get("hypervisor_hostname") or report.host
         )
-        stamped = {"nodename": nodename, "cluster": scope, "reported_at_s": now_s, **ratios}
+        measured_s = measured_at_s(known, fields, now_s)
+        self._check_age(report.host, measured_s, now_s)
+        stamped = {"nodename": nodename, "cluster": scope, "reported_at_s": measured_s, **ratios}
         if power := fields.get("power"):
             asked = self._fleet.cluster(scope).power.under_way
             asked_for = asked.to if asked is not None and asked.host == report.host else None
@@ -275,6 +284,18 @@ class HostReports:
             return merged(known, fields, **stamped)
         except msgspec.ValidationError as error:
             raise RequestError(report.host, str(error)) from None
+
+    def _check_age(self, host: str, measured_s: float, now_s: float) -> None:
+        """Say now and then that reports are old: their hosts count as down."""
+        is_old = now_s - measured_s > MAX_CLOCK_SKEW_S
+        if is_old and abs(now_s - self._said_old_s) > _SAY_AGAIN_S:
+            self._said_old_s = now_s
+            LOG.warning(
+                "A report of host %s was measured %.0f s ago, and others may be as old: they "
+                "waited in the queue, or the host's clock is behind",
+                host,
+                now_s - measured_s,
+            )
 
     # Storing
 

@@ -4,6 +4,7 @@ import copy
 import logging
 
 import pytest
+from msgspec import UNSET
 
 from scheduler_worker import codec
 from scheduler_worker.codec import inventory
@@ -38,6 +39,7 @@ def test_nothing_of_a_compute_node_is_unknown(caplog):
     }
     assert [each["uuid"] for each in found.instances] == [VM, VM2]
     assert found.instances[0]["memory_mb"] == 2048
+    assert found.updated_at is UNSET, "when its row changed is not when it was measured"
 
 
 def test_plain_report():

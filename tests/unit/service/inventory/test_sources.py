@@ -74,6 +74,32 @@ def test_a_report_of_the_compute_service_revives_its_host(world, fields):
     assert is_alive(world)
 
 
+def test_an_old_report_revives_no_host(world, caplog):
+    measured_s = world.clock.time_s()
+    world.clock.advance(61)
+    for name in ("a", "b"):
+        known = {} if name == "a" else {"uuid": "b", "vcpus": 1, "memory_mb": 1, "local_gb": 1}
+        world.report({"host": name, **known, "vcpus_used": 0, "updated_at": measured_s})
+    assert not is_alive(world)
+    assert shown(world)["vcpus_used"] == 0
+    assert caplog.text.count("was measured 61 s ago") == 1
+    world.report({"host": "a", "updated_at": world.clock.time_s() + 30})
+    world.clock.advance(59)
+    assert is_alive(world), "alive since its report came"
+    world.clock.advance(2)
+    assert not is_alive(world)
+
+
+def test_what_a_feed_reads_is_as_new_as_the_reading(world):
+    row_changed_s = world.clock.time_s() - 3600
+    service = {"watched": True, "up": True}
+    world.report({"host": "a", "service": service, "updated_at": world.clock.time_s()})
+    world.clock.advance(10)
+    world.inventory.remove_hosts([("a", None)])
+    world.report({**host("a"), "service": service, "updated_at": row_changed_s})
+    assert shown(world)["reported_at_s"] == world.clock.time_s()
+
+
 def test_a_host_that_only_others_report_is_not_alive(world):
     world.report(host("b", source="cmdb"))
     world.inventory.remove_hosts([("a", None)])
@@ -119,7 +145,7 @@ def test_the_record_shows_which_source_reported_what_and_when(world):
             "updated_at": began_s,
             "groups": {"allocation": began_s, "capacity": began_s, "use": began_s + 20},
         },
-        "metrics": {"updated_at": began_s, "groups": {"metrics": began_s + 10}},
+        "metrics": {"updated_at": began_s, "groups": {"metrics": began_s}},
         "unnamed": {"groups": {"traits": began_s + 20}},
     }
     assert shown(world)["compute_reported_at_s"] == shown(world)["reported_at_s"] == began_s + 20
