@@ -196,6 +196,33 @@ def test_a_caller_whose_reply_queue_is_missing_for_a_moment_gets_its_answer(stag
     assert (answer["_msg_id"], answer["result"], answer["ending"]) == (unique_id, 7, True)
 
 
+FULL = {"x-max-length": 1, "x-overflow": "reject-publish"}
+"""The broker nacks what a queue that is full would get, as a node does that is away."""
+
+
+def test_an_answer_that_the_broker_nacks_is_sent_again(stage):
+    caller = f"{stage.topic}-caller"
+    stage.operator.declare(caller, arguments=FULL)
+    stage.operator.put(caller, "first")
+    server = stage.serve({"echo": echo}, slots=1)
+    body, unique_id = message("echo", args={"value": 7}, reply_queue=caller)
+    stage.operator.put(stage.topic, body)
+    eventually(lambda: server.describe()["unanswered_bytes"])
+    assert stage.operator.take(caller).body == "first"
+    assert content(stage.operator.take(caller))["result"] == 7
+
+
+def test_a_dead_letter_that_the_broker_nacks_is_sent_again_and_blocks_nothing(stage):
+    stage.operator.declare(stage.dead_letters, durable=True, arguments=FULL)
+    stage.operator.put(stage.dead_letters, b"first")
+    server = stage.serve({"echo": echo}, slots=1)
+    stage.operator.put(stage.topic, b"{")
+    eventually(lambda: server.describe()["extra_consumers"] == 1)
+    assert stage.client().call("echo", {}, value="going on") == "going on"
+    assert stage.dead_letter().body == b"first"
+    assert stage.dead_letter().body == b"{"
+
+
 @pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
 @pytest.mark.parametrize("how", ["call", "cast"])
 def test_messages_in_flight_are_handled_though_their_queue_was_deleted(
