@@ -205,7 +205,7 @@ def test_an_answer_that_the_broker_nacks_is_sent_again(stage):
     stage.operator.declare(caller, arguments=FULL)
     stage.operator.put(caller, "first")
     server = stage.serve({"echo": echo}, slots=1)
-    body, unique_id = message("echo", args={"value": 7}, reply_queue=caller)
+    body, _ = message("echo", args={"value": 7}, reply_queue=caller)
     stage.operator.put(stage.topic, body)
     eventually(lambda: server.describe()["unanswered_bytes"])
     assert stage.operator.take(caller).body == "first"
