@@ -4,7 +4,7 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 
 from scheduler_worker.errors import Conflict
@@ -51,9 +51,7 @@ class Inventory(HostReports):
 
     def update_instances(self, host: str, instances: Instances, *, once: str | None = None) -> None:
         """Add instances to those on a host, or replace their facts."""
-        self._announce(
-            host, lambda known: {**known, **remembering(instances, known)}, instances, once
-        )
+        self._announce(host, lambda known: {**known, **instances}, instances, once)
 
     def delete_instance(self, host: str, uuid: str, *, once: str | None = None) -> None:
         """Remove an instance from a host, and its reservation there."""
@@ -61,7 +59,7 @@ class Inventory(HostReports):
         def without(known: Facts) -> Facts:
             return {key: facts for key, facts in known.items() if key != uuid}
 
-        self._announce(host, without, (), once, deleted=uuid)
+        self._announce(host, without, {}, once, deleted=uuid)
 
     def sync_instances(self, host: str, uuids: Sequence[str], *, once: str | None = None) -> None:
         """Make these the only instances on a host."""
@@ -69,13 +67,13 @@ class Inventory(HostReports):
         def exactly(known: Facts) -> Facts:
             return {uuid: known.get(uuid, {"uuid": uuid}) for uuid in uuids}
 
-        self._announce(host, exactly, uuids, once)
+        self._announce(host, exactly, {uuid: {"uuid": uuid} for uuid in uuids}, once)
 
     def _announce(
         self,
         host: str,
         change: Callable[[Facts], Facts],
-        announced: Collection[str],
+        announced: Facts,
         once: str | None,
         *,
         deleted: str | None = None,
@@ -88,9 +86,9 @@ class Inventory(HostReports):
             if has_moved:  # since it was found: the write belongs to another cluster
                 return None
             known = replica.table.reported_instances(host)
-            changed = change(known)
             nodes = [record.uuid for record in replica.table.find(host)]
             reserved = [held for uuid in nodes for held in reservations.on_host(replica, uuid)]
+            changed = remembering(change(known), known, now_s, reserved)
             gone = [reservation for reservation in reserved if reservation.instance_uuid == deleted]
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
@@ -106,6 +104,9 @@ class Inventory(HostReports):
             is_known = bool(replica.table.find(host))
             self._writer.write(replica, [host], plan, once=once)
             if not has_moved:
+                listed = self._listed(replica.scope, host)
+                news = {uuid: listed[uuid] for uuid in announced if uuid in listed}
+                self.elsewhere.follow({host: news})
                 return
         raise Conflict(f"Other workers kept moving host {host!r} between clusters; try again.")
 

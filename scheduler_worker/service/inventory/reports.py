@@ -34,15 +34,16 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling.absorption import (
+    SINCE,
     TAKES,
     Facts,
     UseReport,
-    is_under_way,
     remembering,
     settled,
     takes,
     withdrawn,
 )
+from scheduler_worker.service.inventory.elsewhere import ReservationsElsewhere
 from scheduler_worker.service.inventory.known_hosts import KnownHost, KnownHosts, record_of
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
@@ -142,6 +143,7 @@ class HostReports:
         self._known_hosts = KnownHosts(fleet)
         self._writer = Writer(fleet.store, self.observer)
         self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
+        self.elsewhere = ReservationsElsewhere(fleet, self._writer, ttl_s=reservation_ttl_s)
         self._ratios = ratios
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
@@ -170,7 +172,20 @@ class HostReports:
         by_scope: dict[str, list[_Update]] = {}
         for update in map(self._update, count(), reports, scopes, known_hosts):
             by_scope.setdefault(update.scope, []).append(update)
-        return {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
+        versions = {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
+        listed = {
+            report.host: self._listed(scope, report.host)
+            for scope, updates in by_scope.items()
+            for _, report, _, _, record in updates
+            if record is not None and isinstance(report.instances, list)
+        }
+        return versions | self.elsewhere.follow(listed)
+
+    def _listed(self, scope: str, host: str) -> Facts:
+        """The instances that are known to be on a host."""
+        replica = self._fleet.cluster(scope)
+        with replica.lock:
+            return replica.table.reported_instances(host)
 
     def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """The reports that would change anything, as far as this process knows.
@@ -199,14 +214,9 @@ class HostReports:
         """
         if not isinstance(report.instances, list):
             return False
-        replica = self._fleet.cluster(known.scope)
-        with replica.lock:
-            before = replica.table.reported_instances(report.host)
-            reserved = reservations.on_host(replica, known.record.uuid)
+        before = self._listed(known.scope, report.host)
         listed = {str(instance["uuid"]): instance for instance in report.instances}
-        return remembering(listed, before) != before or any(
-            is_under_way(reservation.instance_uuid, listed) for reservation in reserved
-        )
+        return remembering(listed, before) != before or self.elsewhere.last(report.host, listed)
 
     # Merging
 
@@ -386,9 +396,11 @@ class HostReports:
         """Add what a report changes of instances and reservations; returns what it absorbs."""
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
-        if listed is not None:
-            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
         reserved = reservations.on_host(replica, record.uuid)
+        if listed is not None:
+            named = {str(each["uuid"]): each for each in listed}
+            measured_at_s = fields_of(report).get("updated_at") or now_s
+            instances = remembering(named, instances, min(now_s, measured_at_s), reserved)
         ended: list[Reservation] = []
         if reserved:
             gone = withdrawn(reserved, record)
@@ -433,7 +445,8 @@ def _use_report(
 def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:
     """The facts of an instance from when its reservation is absorbed."""
     uuid = reservation.instance_uuid
-    return {"uuid": uuid, **known.get(uuid, {}), TAKES: takes(reservation.resources)}
+    facts = known.get(uuid, {"uuid": uuid, SINCE: reservation.created_at_s})
+    return {**facts, TAKES: takes(reservation.resources)}
 
 
 def _is_newer(twin: HostRecord, record: HostRecord) -> bool:

@@ -233,4 +233,4 @@ def test_what_is_stored_of_the_use_is_small(world):
     assert msgspec.json.encode(known.other_use) == b"{}"
     report(world, "i1", **use(1))
     [stored] = [each for each in world.state.changes("default", Seen()).entries if "i:" in each.key]
-    assert stored.value == b'{"i1":{"uuid":"i1","takes":[1,1024,0]}}'
+    assert stored.value == b'{"i1":{"uuid":"i1","since_s":1700000000.0,"takes":[1,1024,0]}}'
