@@ -29,6 +29,8 @@ when both show it, use and consumers, for the use alone has NUMA cells and devic
 when the instance was a consumer and is none any more: its build failed, or it was deleted.
 
 An *announced* instance (or a confirmed one) is complete: use that was measured later includes it.
+If it was there before its reservation was made, an announcement tells of its former size, unless it
+names the reserved size.
 
 A build or a move may be slower than reservations last. So news that something is under way with an
 instance makes its reservation last again: news of the host where it is reserved, or of the host it
@@ -83,8 +85,6 @@ class UseReport(NamedTuple):
     """Whether the report named all of them."""
     record: HostRecord | None = None
     """The host with its providers; None: they do not matter."""
-    ttl_s: float = 0.0
-    """How long reservations last from now on whose instances are listed as under way."""
 
 
 def settled(
@@ -166,6 +166,20 @@ def is_void(reservation: Reservation, host: str, facts: Mapping[str, Any]) -> bo
         and not _is_under_way(facts)
         and facts.get(SINCE, 0.0) > reservation.created_at_s
     )
+
+
+def is_complete(reservation: Reservation, announced: Facts, known: Facts) -> bool:
+    """Whether an announcement says that what is reserved is there, all of it.
+
+    ``known`` are the host's instances before. One that was there before the reservation was made is
+    to be resized; only its new size says that it was.
+    """
+    facts = announced.get(reservation.instance_uuid)
+    if facts is None or _is_under_way(facts):
+        return False
+    before = known.get(reservation.instance_uuid)
+    is_new = before is None or before.get(SINCE, 0.0) >= reservation.created_at_s
+    return is_new or _takes(facts) == takes(reservation.resources)
 
 
 def _is_under_way(facts: Mapping[str, Any]) -> bool:
@@ -250,16 +264,8 @@ def _kept(
         listed_at_s = report.arrived_at_s
     if use is not None:
         use = _smallest([use, *bounds])
-    expires_at_s = reservation.expires_at_s
-    facts = report.instances.get(reservation.instance_uuid, {})
-    if report.lists and lasts(reservation, reservation.host, facts):
-        expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
     return structs.replace(
-        reservation,
-        listed_at_s=listed_at_s,
-        other_use=use,
-        allocated_at_s=allocated_at_s,
-        expires_at_s=expires_at_s,
+        reservation, listed_at_s=listed_at_s, other_use=use, allocated_at_s=allocated_at_s
     )
 
 

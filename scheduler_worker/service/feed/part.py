@@ -297,7 +297,7 @@ class PartFeed:
         with replica.lock:
             known = replica.table.reported_instances(host)
         # The rows of an instance that is under way may stand still, and its reservation lasts.
-        is_awaited = self._deps.inventory.elsewhere.last(host, known)
+        is_awaited = self._deps.inventory.sightings.last(host, known)
         return is_awaited or len(known) != listing.instances.get(host, 0)
 
     def _read_changes(self) -> None:

@@ -93,7 +93,7 @@ class Inventory(HostReports):
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
-            puts += reservations.announced(reserved, announced, now_s)
+            puts += reservations.announced(reserved, announced, known, now_s)
             keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
             guards = replica.guards(keys)  # it may leave meanwhile
             guards += reservations.guards(replica, reserved)
@@ -106,7 +106,7 @@ class Inventory(HostReports):
             if not has_moved:
                 listed = self._listed(replica.scope, host)
                 news = {uuid: listed[uuid] for uuid in announced if uuid in listed}
-                self.elsewhere.follow({host: news})
+                self.sightings.follow({host: news})
                 return
         raise Conflict(f"Other workers kept moving host {host!r} between clusters; try again.")
 

@@ -43,8 +43,8 @@ from scheduler_worker.scheduling.absorption import (
     takes,
     withdrawn,
 )
-from scheduler_worker.service.inventory.elsewhere import ReservationsElsewhere
 from scheduler_worker.service.inventory.known_hosts import KnownHost, KnownHosts, record_of
+from scheduler_worker.service.inventory.sightings import Sightings
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -143,7 +143,7 @@ class HostReports:
         self._known_hosts = KnownHosts(fleet)
         self._writer = Writer(fleet.store, self.observer)
         self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
-        self.elsewhere = ReservationsElsewhere(fleet, self._writer, ttl_s=reservation_ttl_s)
+        self.sightings = Sightings(fleet, self._writer, ttl_s=reservation_ttl_s)
         self._ratios = ratios
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
@@ -179,7 +179,7 @@ class HostReports:
             for _, report, _, _, record in updates
             if record is not None and isinstance(report.instances, list)
         }
-        return versions | self.elsewhere.follow(listed)
+        return versions | self.sightings.follow(listed)
 
     def _listed(self, scope: str, host: str) -> Facts:
         """The instances that are known to be on a host."""
@@ -216,7 +216,7 @@ class HostReports:
             return False
         before = self._listed(known.scope, report.host)
         listed = {str(instance["uuid"]): instance for instance in report.instances}
-        return remembering(listed, before) != before or self.elsewhere.last(report.host, listed)
+        return remembering(listed, before) != before or self.sightings.last(report.host, listed)
 
     # Merging
 
@@ -406,7 +406,7 @@ class HostReports:
             gone = withdrawn(reserved, record)
             puts += reservations.given_back(gone)
             kept = [reservation for reservation in reserved if reservation not in gone]
-            use = _use_report(record, report, instances, now_s, self._reservation_ttl_s)
+            use = _use_report(record, report, instances, now_s)
             ended, remaining = settled(kept, use)
             puts += reservations.absorbed(ended, now_s, self._remember_answers_s)
             puts += reservations.changed(reserved, remaining)
@@ -429,7 +429,7 @@ class HostReports:
 
 
 def _use_report(
-    record: HostRecord, report: HostReport, instances: Facts, now_s: float, ttl_s: float
+    record: HostRecord, report: HostReport, instances: Facts, now_s: float
 ) -> UseReport:
     fields = fields_of(report)
     listed = isinstance(report.instances, list)
@@ -439,7 +439,7 @@ def _use_report(
     elif "resource_providers" in fields:  # They may complete what the use showed before.
         use, measured_at_s = reported_use(record), record.updated_at or 0.0
     reads = record if record.resource_providers else None
-    return UseReport(now_s, measured_at_s, use, instances, listed, reads, ttl_s)
+    return UseReport(now_s, measured_at_s, use, instances, listed, reads)
 
 
 def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:
