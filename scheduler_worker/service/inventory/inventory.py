@@ -4,20 +4,23 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
 from scheduler_worker.errors import Conflict
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.ports import Transaction
+from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.scheduling.absorption import Facts, remembering
 from scheduler_worker.service.inventory.reports import ROUNDS, HostReports
 from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.moves import REMEMBERED_S
 from scheduler_worker.service.state.records import Instances
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.writing import WritePlan
 
+MAX_READ = 256
+"""Announcements remembered of a host: a bound on the record."""
 _Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
 
 
@@ -85,6 +88,9 @@ class Inventory(HostReports):
             has_moved = is_known and not replica.table.find(host)
             if has_moved:  # since it was found: the write belongs to another cluster
                 return None
+            read = replica.announcements.get(host, {})
+            if once in read:
+                return None
             known = replica.table.reported_instances(host)
             nodes = [record.uuid for record in replica.table.find(host)]
             reserved = [held for uuid in nodes for held in reservations.on_host(replica, uuid)]
@@ -94,7 +100,9 @@ class Inventory(HostReports):
             puts += reservations.given_back(gone)
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
             puts += reservations.announced(reserved, announced, known, now_s)
-            keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
+            if once:
+                puts.append(_read_too(host, read, once, now_s))
+            keys = [*records.of_name(host), *(records.HOST + uuid for uuid in nodes)]
             guards = replica.guards(keys)  # it may leave meanwhile
             guards += reservations.guards(replica, reserved)
             return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
@@ -102,7 +110,7 @@ class Inventory(HostReports):
         for _ in range(ROUNDS):
             replica = self._cluster_of(host)
             is_known = bool(replica.table.find(host))
-            self._writer.write(replica, [host], plan, once=once)
+            self._writer.write(replica, [host], plan)
             if not has_moved:
                 listed = self._listed(replica.scope, host)
                 news = {uuid: listed[uuid] for uuid in announced if uuid in listed}
@@ -234,6 +242,13 @@ class Inventory(HostReports):
         written = self._fleet.store.write(self._fleet.globals.scope, writes, once=once)
         self._fleet.refresh_globals()
         return written.applied
+
+
+def _read_too(host: str, read: Mapping[str, float], once: str, now_s: float) -> Put:
+    """Note one more announcement as read, and forget old ones."""
+    kept = {key: at_s for key, at_s in read.items() if at_s > now_s - REMEMBERED_S}
+    latest = [*kept.items()][1 - MAX_READ :]
+    return records.put_read(host, {**dict(latest), once: now_s}, now_s + REMEMBERED_S)
 
 
 def _uuids_of(replica: ClusterReplica, hosts: Iterable[tuple[str, str | None]]) -> list[str]:

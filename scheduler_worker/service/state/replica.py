@@ -247,6 +247,8 @@ class ClusterReplica(Replica):
         """Instance uuid -> its reservation that was absorbed a short while ago."""
         self.released = RecordKind(records.RELEASED, bytes)
         """The instances whose reservations were released a short while ago."""
+        self.announcements = RecordKind(records.READ, records.read_announcements)
+        """Host name -> the announcements about it that were read a short while ago, and when."""
         self.policy: ClusterPolicy | None = None
         """The policy in force; None for the one compiled from the options."""
         self.compiled: tuple[Any, Any] | None = None
@@ -290,7 +292,7 @@ class ClusterReplica(Replica):
         kind, name = key[:2], key[2:]
         # Whatever may make room counts: requests that wait for capacity then look again.
         self.capacity_version += kind in {records.HOST, records.INSTANCES, records.POLICY}
-        if kind in {records.HOST, records.INSTANCES, records.RESERVATION}:
+        if kind in {records.HOST, records.INSTANCES, records.READ, records.RESERVATION}:
             self._take_of_table(kind, name, version, value)
         elif kind in {records.ANSWER, records.RELEASED}:
             (self.answers if kind == records.ANSWER else self.released).take(name, value)
@@ -319,8 +321,12 @@ class ClusterReplica(Replica):
             self._put_new_hosts()
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
-        elif kind == records.INSTANCES:
-            self.table.set_instances(name, None if value is None else records.read_instances(value))
+        elif kind in {records.INSTANCES, records.READ}:
+            if kind == records.READ:
+                self.announcements.take(name, value)
+            else:
+                listed = None if value is None else records.read_instances(value)
+                self.table.set_instances(name, listed)
             self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
