@@ -126,15 +126,15 @@ def remembering(
     Others are on the host since they were ``seen_s``, or since they were ``reserved`` there.
     """
     expected_s = {each.instance_uuid: each.created_at_s for each in reserved}
-    return {
-        uuid: {
-            **facts,
-            **{name: known[uuid][name] for name in (TAKES, SINCE) if name in known[uuid]},
-        }
-        if uuid in known
-        else {**facts, SINCE: min(seen_s, expected_s.get(uuid, seen_s))}
-        for uuid, facts in instances.items()
-    }
+    after = {uuid: dict(facts) for uuid, facts in instances.items()}
+    for uuid, facts in after.items():
+        if (before := known.get(uuid)) is None:
+            facts[SINCE] = min(seen_s, expected_s.get(uuid, seen_s))
+            continue
+        for name in (SINCE, TAKES):
+            if name in before:
+                facts[name] = before[name]
+    return after
 
 
 def takes(resources: Resources) -> Sizes:

@@ -376,12 +376,10 @@ class ClusterReplica(Replica):
 
     def reservations_of(self, instance_uuid: str) -> list[Reservation]:
         """The stored reservations of an instance."""
-        reservations = self.table.reservations_of_instance(instance_uuid)
-        return [
-            self.reservations[reservation.id]
-            for reservation in reservations
-            if reservation.id in self.reservations
-        ]
+        # Reports ask for all instances of their hosts, and most have none.
+        if not (reserved := self.table.reservations_of_instance(instance_uuid)):
+            return []
+        return [self.reservations[each.id] for each in reserved if each.id in self.reservations]
 
     def has_lost(self, instance_uuids: Collection[str], moves_seen: Mapping[str, int]) -> bool:
         """Whether an instance without a reservation here may have left with its host.
