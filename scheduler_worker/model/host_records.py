@@ -573,6 +573,8 @@ class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     answers: tuple[Reservation, ...] = ()
     instances: dict[str, dict[str, Any]] = {}
     """Instance uuid -> facts, of the instances that are known to be on the host name."""
+    announcements: dict[str, float] = {}
+    """Which announcements about the host name were read a short while ago, and when."""
 
     def carries(self, instance_uuid: str) -> bool:
         """Whether it contains a reservation or a remembered answer of the instance."""

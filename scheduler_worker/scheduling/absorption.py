@@ -29,9 +29,14 @@ when both show it, use and consumers, for the use alone has NUMA cells and devic
 when the instance was a consumer and is none any more: its build failed, or it was deleted.
 
 An *announced* instance (or a confirmed one) is complete: use that was measured later includes it.
+If it was there before its reservation was made, an announcement tells of its former size, unless it
+names the reserved size.
 
-A build or a move may be slower than reservations last. So each report that lists an instance with
-which something is under way, and does not absorb its reservation, makes the reservation last again.
+A build or a move may be slower than reservations last. So news that something is under way with an
+instance makes its reservation last again: news of the host where it is reserved, or of the host it
+is to leave. News that it has settled on another host since ends the reservation. *Since* is what
+tells an instance that was built elsewhere from one that has not moved yet, so it is remembered of
+each instance from when it is known or expected on its host.
 """
 
 import operator
@@ -51,10 +56,18 @@ TAKES = "takes"
 It is remembered when the instance's reservation is absorbed, since few reports tell it.
 """
 
+SINCE = "since_s"
+"""The fact of an instance that says since when it is known on its host, or was reserved there.
+
+By the store's clock; absent if an earlier release listed it first. It is remembered while the
+instance is on the host.
+"""
+
 Sizes = tuple[int, int, int]
 Facts = Mapping[str, Mapping[str, Any]]
 """Instance uuid -> what is known of it."""
 _DIMENSIONS = ("vcpus", "memory_mb", "disk_mb")
+_BUILDING = "building"
 
 
 class UseReport(NamedTuple):
@@ -72,8 +85,6 @@ class UseReport(NamedTuple):
     """Whether the report named all of them."""
     record: HostRecord | None = None
     """The host with its providers; None: they do not matter."""
-    ttl_s: float = 0.0
-    """How long reservations last from now on whose instances are listed as under way."""
 
 
 def settled(
@@ -107,12 +118,23 @@ def other_use(use: ReportedUse, instances: Facts, reserved: Container[str]) -> R
     return ReportedUse(*map(operator.sub, structs.astuple(use), _known(instances, reserved)))
 
 
-def remembering(instances: Facts, known: Facts) -> Facts:
-    """The instances with new facts, and with what is remembered of known ones."""
-    return {
-        uuid: {**facts, TAKES: known[uuid][TAKES]} if TAKES in known.get(uuid, ()) else facts
-        for uuid, facts in instances.items()
-    }
+def remembering(
+    instances: Facts, known: Facts, seen_s: float = 0.0, reserved: Iterable[Reservation] = ()
+) -> Facts:
+    """The instances of a host with new facts, and with what is remembered of known ones.
+
+    Others are on the host since they were ``seen_s``, or since they were ``reserved`` there.
+    """
+    expected_s = {each.instance_uuid: each.created_at_s for each in reserved}
+    after = {uuid: dict(facts) for uuid, facts in instances.items()}
+    for uuid, facts in after.items():
+        if (before := known.get(uuid)) is None:
+            facts[SINCE] = min(seen_s, expected_s.get(uuid, seen_s))
+            continue
+        for name in (SINCE, TAKES):
+            if name in before:
+                facts[name] = before[name]
+    return after
 
 
 def takes(resources: Resources) -> Sizes:
@@ -120,10 +142,49 @@ def takes(resources: Resources) -> Sizes:
     return resources.vcpus, resources.memory_mb, resources.disk_mb
 
 
-def is_under_way(instance_uuid: str, instances: Facts) -> bool:
-    """Whether the instance is listed as being built, moved, or otherwise worked on."""
-    facts = instances.get(instance_uuid, {})
-    return facts.get("vm_state") == "building" or facts.get("task_state") is not None
+def lasts(reservation: Reservation, host: str, facts: Mapping[str, Any]) -> bool:
+    """Whether these facts of its instance on a host say that a reservation is still needed.
+
+    The instance is being built or worked on where it is reserved; or a task is under way with it
+    elsewhere, which may be its move. What is being built elsewhere is on its way from nowhere.
+    """
+    if host != reservation.host and facts.get("vm_state") == _BUILDING:
+        return False
+    return _is_under_way(facts)
+
+
+def is_void(reservation: Reservation, host: str, facts: Mapping[str, Any]) -> bool:
+    """Whether these facts of its instance on a host say that a reservation elsewhere is not needed.
+
+    The instance has come to the host since the reservation was made, and nothing is under way with
+    it. A uuid alone does not say that. Facts that are announced by a host that the instance has
+    left name the host where it is.
+    """
+    return (
+        reservation.host not in {host, facts.get("host")}
+        and "vm_state" in facts
+        and not _is_under_way(facts)
+        and facts.get(SINCE, 0.0) > reservation.created_at_s
+    )
+
+
+def is_complete(reservation: Reservation, announced: Facts, known: Facts) -> bool:
+    """Whether an announcement says that what is reserved is there, all of it.
+
+    ``known`` are the host's instances before. One that was there before the reservation was made is
+    to be resized; only its new size says that it was.
+    """
+    facts = announced.get(reservation.instance_uuid)
+    if facts is None or _is_under_way(facts):
+        return False
+    before = known.get(reservation.instance_uuid)
+    is_new = before is None or before.get(SINCE, 0.0) >= reservation.created_at_s
+    return is_new or _takes(facts) == takes(reservation.resources)
+
+
+def _is_under_way(facts: Mapping[str, Any]) -> bool:
+    """Whether an instance is being built, moved, or otherwise worked on."""
+    return facts.get("vm_state") == _BUILDING or facts.get("task_state") is not None
 
 
 def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Reservation]:
@@ -203,15 +264,8 @@ def _kept(
         listed_at_s = report.arrived_at_s
     if use is not None:
         use = _smallest([use, *bounds])
-    expires_at_s = reservation.expires_at_s
-    if report.lists and is_under_way(reservation.instance_uuid, report.instances):
-        expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
     return structs.replace(
-        reservation,
-        listed_at_s=listed_at_s,
-        other_use=use,
-        allocated_at_s=allocated_at_s,
-        expires_at_s=expires_at_s,
+        reservation, listed_at_s=listed_at_s, other_use=use, allocated_at_s=allocated_at_s
     )
 
 

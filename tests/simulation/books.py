@@ -17,10 +17,12 @@ from tests.simulation.store import BEGINNING_S
 from tests.simulation.tenants import Racks
 
 T = TypeVar("T")
-End = Literal["expired", "absorbed", "given back", "removed", "lost"]
+End = Literal["expired", "absorbed", "given back", "built elsewhere", "removed", "lost"]
 NEVER_S = float("inf")
 ROUNDED_S = 1e-6
 """Rounding of times of day."""
+FOLLOWED_S = 0.3
+"""How late a reservation ends whose instance was built elsewhere, where nothing breaks."""
 
 
 class Life(msgspec.Struct):
@@ -68,6 +70,13 @@ class Books(Auditor):
         """The uuids of hosts that moved when the store lost data: two clusters may have them."""
         self._ended: dict[str, End] = {}
         """How reservations ended that a departure still contains."""
+        self._is_calm = plan.is_calm
+        self._void_s: dict[str, float] = {}
+        """Since when the store shows of a reservation that its instance was built elsewhere."""
+        self._read: dict[tuple[str, str], Mapping[str, float]] = {}
+        """By cluster and host name: the announcements that count as read there."""
+        self._ever_read: set[tuple[str, str]] = set()
+        """The same by host name and message, wherever."""
         self._answers: dict[str, Reservation] = {}
         """The remembered answer of an instance, as the reservation that it was."""
         self._rules = {
@@ -84,6 +93,9 @@ class Books(Auditor):
     def see(self, event: Event) -> None:
         self._now_s = event.time_s
         self._latest_s = max(self._latest_s, self._store_s)
+        for reservation_id, since_s in self._void_s.items() if self._is_calm else ():
+            if self._now_s > since_s + FOLLOWED_S:
+                self._blame(f"{reservation_id} was built elsewhere and is reserved still")
         super().see(event)
 
     def living(self) -> Iterable[Reservation]:
@@ -253,6 +265,8 @@ class Books(Auditor):
                     if not is_known and not self._may_include(use, reservation):
                         self._blame(f"{key} was absorbed by use without it")
                     return "absorbed"
+                if listed is None and reservation.id in self._void_s:
+                    return "built elsewhere"
                 if listed is None or reservation.instance_uuid not in records.read_instances(
                     listed
                 ):
@@ -341,8 +355,34 @@ class Books(Auditor):
                 _put(self.hosts[scope], name, change.value, records.read_host)
             elif kind == records.INSTANCES:
                 _put(self._listed, name, change.value, records.read_instances)
+                self._find_void(scope, name)
+            elif kind == records.READ:
+                self._read_announcements(scope, name, change.value, applied)
             elif kind == records.ANSWER:
                 _put(self._answers, name, change.value, records.read_reservation)
+
+    def _find_void(self, scope: str, host: str) -> None:
+        """An instance that has come to a host since another was reserved for it."""
+        listed = self._listed.get(host, {})
+        for reservation in self._reservations[scope].values():
+            facts = listed.get(reservation.instance_uuid, {})
+            has_come = facts.get("since_s", 0.0) > reservation.created_at_s
+            if reservation.host != host and facts.get("vm_state") == "active" and has_come:
+                self._void_s.setdefault(reservation.id, self._now_s)
+
+    def _read_announcements(
+        self, scope: str, host: str, value: bytes | None, applied: Sequence[Transaction]
+    ) -> None:
+        """Each is read once where its host is; with the host, that comes along."""
+        before = self._read.pop((scope, host), {})
+        now = self._read[scope, host] = records.read_announcements(value) if value else {}
+        new = {(host, message) for message in now.keys() - before.keys()}
+        comes_along = any(put.key.startswith(records.FINISHED) for put in _puts(applied))
+        if any(each.host == host for each in self.hosts[scope].values()):
+            again = new & self._ever_read
+            if again and applied and not comes_along:
+                self._blame(f"{again} was read again in {scope}")
+            self._ever_read |= new
 
     def _depart(self, where: str, value: bytes | None, applied: Sequence[Transaction]) -> None:
         """A host that moves takes its reservations along."""
@@ -377,6 +417,7 @@ class Books(Auditor):
             life.ended_s = self._now_s
             known = self._ended.pop(reservation_id, None)
             life.end = known or self._end_of(reservation, applied)
+            self._void_s.pop(reservation_id, None)
 
     def _where(self, reservation: Reservation) -> list[str]:
         """The reservations of the instance on this host, in clusters and with hosts that move."""
@@ -393,8 +434,9 @@ class Books(Auditor):
             for reservation_id in list(some):
                 self._end(scope, reservation_id, None)
         for known in (self.hosts, self._answers, self._departing, self._moving, self._listed,
-                      self._ended, self._versions):  # fmt: skip
+                      self._ended, self._versions, self._void_s, self._read):  # fmt: skip
             known.clear()
+        self._ever_read.clear()
         for scope, changes in event.facts["held"].items():
             self._take(scope, changes)
 

@@ -109,7 +109,8 @@ class Checker:
             for kind, uuid, host in hosts
             for name in (uuid, *([host.host] if host else []))
         }
-        known |= {(key[2:], key) for key in replica.versions if key[:2] == records.INSTANCES}
+        named = {records.INSTANCES, records.READ}
+        known |= {(key[2:], key) for key in replica.versions if key[:2] in named}
         indexed = {
             (name, key)
             for name in replica.places._by_name

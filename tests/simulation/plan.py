@@ -67,6 +67,8 @@ class Ask(Deed, frozen=True, kw_only=True):
     """Whether its vCPUs want host CPUs of their own."""
     then: Then = "build"
     then_after_s: float = 0.1
+    is_rescheduled: bool = False
+    """Whether its instances are built on another host, of which no worker is told."""
 
 
 class Report(Deed, frozen=True, kw_only=True):
@@ -296,7 +298,7 @@ def make(seed: str) -> Plan:
         slowness=rng.choice((0.0, 0.1, 0.1)) if faults else 0.0,
         **_preempted(rng),
     )
-    asked, reports = _asked(rng, setting), _reports(rng, setting)
+    asked, reports = _rescheduled(seed, _asked(rng, setting)), _reports(rng, setting)
     broken = _broken(rng, setting, faults)
     if any(isinstance(each, Down) and each.loses_s > 1.0 for each in broken):
         asked = [_named(each, setting) for each in asked]
@@ -366,6 +368,17 @@ def _asked(rng: random.Random, setting: Setting) -> list[Deed]:
             again_s = _near(rng, first.at_s)
             asks.append(msgspec.structs.replace(first, at_s=again_s, request=f"r{number}'"))
     return _grouped(rng, asks)
+
+
+def _rescheduled(seed: str, asks: Sequence[Deed]) -> list[Deed]:
+    """Some builds fail on the chosen host, and their conductors take an alternate."""
+    rng = random.Random(f"{seed}: rescheduled")
+    return [
+        msgspec.structs.replace(each, is_rescheduled=True)
+        if isinstance(each, Ask) and not each.is_pinned and rng.random() < 0.1
+        else each
+        for each in asks
+    ]
 
 
 def _grouped(rng: random.Random, asks: Sequence[Ask]) -> list[Deed]:

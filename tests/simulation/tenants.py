@@ -49,6 +49,13 @@ class Racks:
     def is_known(self, instance: str) -> bool:
         return any(built == instance for built, _ in self.built_s)
 
+    def alternate(self, host: str) -> str:
+        """Another host of its cluster, if there is one, which is used now without a reservation."""
+        others = [each for each, where in self.clusters.items() if where == self.clusters[host]]
+        alternate = others[(others.index(host) + 1) % len(others)]
+        self.used_by_others.add(alternate)
+        return alternate
+
     def begin(self, host: str, instance: str) -> None:
         """An instance is there, and uses nothing yet."""
         self.begun[host].add(instance)
@@ -91,8 +98,9 @@ class Racks:
         if self.setting.has_cells:
             report["numa_topology"] = {"cells": [self._cell(host)]}
         if lists:
-            found = [*self.instances[host], *sorted(self.begun[host])]
-            report["instances"] = [{"uuid": uuid} for uuid in found]
+            built = [{"uuid": uuid, "vm_state": "active"} for uuid in self.instances[host]]
+            begun = [{"uuid": uuid, "vm_state": "building"} for uuid in sorted(self.begun[host])]
+            report["instances"] = built + begun
         return report
 
     def _cell(self, host: str) -> dict[str, Any]:
@@ -304,6 +312,8 @@ class Tenant:
 
     def _use(self, hosts: Mapping[str, str]) -> None:
         then, uuids = self._deed.then, list(hosts)
+        if self._deed.is_rescheduled:
+            hosts = {uuid: self._racks.alternate(host) for uuid, host in hosts.items()}
         if then in {"build", "announce", "confirm", "waver"}:
             self._begin(hosts)
             for instance, host in hosts.items():
@@ -338,7 +348,7 @@ class Tenant:
             self._client.send(
                 f"{instance} built",
                 "update_instance_info",
-                {"host_name": host, "instance_info": [{"uuid": instance}]},
+                {"host_name": host, "instance_info": [{"uuid": instance, "vm_state": "active"}]},
                 namespace=None,
                 version="4.2",
                 is_fanout=True,

@@ -27,7 +27,6 @@ from scheduler_worker.model.feed import ChangedRow, Listing, Outline, Part, Serv
 from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, Put, Store
-from scheduler_worker.scheduling.absorption import is_under_way
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
@@ -297,11 +296,9 @@ class PartFeed:
         replica = self._deps.fleet.cluster(record.cluster)
         with replica.lock:
             known = replica.table.reported_instances(host)
-            reserved = replica.table.reservations_of_host(record.uuid)
-            # Its rows may stand still meanwhile: the reservation lasts as long as it is listed.
-            if any(is_under_way(reservation.instance_uuid, known) for reservation in reserved):
-                return True
-        return len(known) != listing.instances.get(host, 0)
+        # The rows of an instance that is under way may stand still, and its reservation lasts.
+        is_awaited = self._deps.inventory.sightings.last(host, known)
+        return is_awaited or len(known) != listing.instances.get(host, 0)
 
     def _read_changes(self) -> None:
         assert self._tails is not None  # noqa: S101 - a listing comes first

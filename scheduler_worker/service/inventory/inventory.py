@@ -4,20 +4,23 @@
 keep moving the same hosts between clusters, Conflict is raised after several attempts.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
 from scheduler_worker.errors import Conflict
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.ports import Transaction
+from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.scheduling.absorption import Facts, remembering
 from scheduler_worker.service.inventory.reports import ROUNDS, HostReports
 from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.moves import REMEMBERED_S
 from scheduler_worker.service.state.records import Instances
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.writing import WritePlan
 
+MAX_READ = 256
+"""Announcements remembered of a host: a bound on the record."""
 _Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
 
 
@@ -51,9 +54,7 @@ class Inventory(HostReports):
 
     def update_instances(self, host: str, instances: Instances, *, once: str | None = None) -> None:
         """Add instances to those on a host, or replace their facts."""
-        self._announce(
-            host, lambda known: {**known, **remembering(instances, known)}, instances, once
-        )
+        self._announce(host, lambda known: {**known, **instances}, instances, once)
 
     def delete_instance(self, host: str, uuid: str, *, once: str | None = None) -> None:
         """Remove an instance from a host, and its reservation there."""
@@ -61,7 +62,7 @@ class Inventory(HostReports):
         def without(known: Facts) -> Facts:
             return {key: facts for key, facts in known.items() if key != uuid}
 
-        self._announce(host, without, (), once, deleted=uuid)
+        self._announce(host, without, {}, once, deleted=uuid)
 
     def sync_instances(self, host: str, uuids: Sequence[str], *, once: str | None = None) -> None:
         """Make these the only instances on a host."""
@@ -69,13 +70,13 @@ class Inventory(HostReports):
         def exactly(known: Facts) -> Facts:
             return {uuid: known.get(uuid, {"uuid": uuid}) for uuid in uuids}
 
-        self._announce(host, exactly, uuids, once)
+        self._announce(host, exactly, {uuid: {"uuid": uuid} for uuid in uuids}, once)
 
     def _announce(
         self,
         host: str,
         change: Callable[[Facts], Facts],
-        announced: Collection[str],
+        announced: Facts,
         once: str | None,
         *,
         deleted: str | None = None,
@@ -87,16 +88,21 @@ class Inventory(HostReports):
             has_moved = is_known and not replica.table.find(host)
             if has_moved:  # since it was found: the write belongs to another cluster
                 return None
+            read = replica.announcements.get(host, {})
+            if once in read:
+                return None
             known = replica.table.reported_instances(host)
-            changed = change(known)
             nodes = [record.uuid for record in replica.table.find(host)]
             reserved = [held for uuid in nodes for held in reservations.on_host(replica, uuid)]
+            changed = remembering(change(known), known, now_s, reserved)
             gone = [reservation for reservation in reserved if reservation.instance_uuid == deleted]
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
-            puts += reservations.announced(reserved, announced, now_s)
-            keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
+            puts += reservations.announced(reserved, announced, known, now_s)
+            if once:
+                puts.append(_read_too(host, read, once, now_s))
+            keys = [*records.of_name(host), *(records.HOST + uuid for uuid in nodes)]
             guards = replica.guards(keys)  # it may leave meanwhile
             guards += reservations.guards(replica, reserved)
             return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
@@ -104,8 +110,11 @@ class Inventory(HostReports):
         for _ in range(ROUNDS):
             replica = self._cluster_of(host)
             is_known = bool(replica.table.find(host))
-            self._writer.write(replica, [host], plan, once=once)
+            self._writer.write(replica, [host], plan)
             if not has_moved:
+                listed = self._listed(replica.scope, host)
+                news = {uuid: listed[uuid] for uuid in announced if uuid in listed}
+                self.sightings.follow({host: news})
                 return
         raise Conflict(f"Other workers kept moving host {host!r} between clusters; try again.")
 
@@ -233,6 +242,13 @@ class Inventory(HostReports):
         written = self._fleet.store.write(self._fleet.globals.scope, writes, once=once)
         self._fleet.refresh_globals()
         return written.applied
+
+
+def _read_too(host: str, read: Mapping[str, float], once: str, now_s: float) -> Put:
+    """Note one more announcement as read, and forget old ones."""
+    kept = {key: at_s for key, at_s in read.items() if at_s > now_s - REMEMBERED_S}
+    latest = [*kept.items()][1 - MAX_READ :]
+    return records.put_read(host, {**dict(latest), once: now_s}, now_s + REMEMBERED_S)
 
 
 def _uuids_of(replica: ClusterReplica, hosts: Iterable[tuple[str, str | None]]) -> list[str]:

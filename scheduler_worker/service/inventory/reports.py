@@ -37,16 +37,17 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling.absorption import (
+    SINCE,
     TAKES,
     Facts,
     UseReport,
-    is_under_way,
     remembering,
     settled,
     takes,
     withdrawn,
 )
 from scheduler_worker.service.inventory.known_hosts import KnownHost, KnownHosts, record_of
+from scheduler_worker.service.inventory.sightings import Sightings
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -148,6 +149,7 @@ class HostReports:
         self._known_hosts = KnownHosts(fleet)
         self._writer = Writer(fleet.store, self.observer)
         self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
+        self.sightings = Sightings(fleet, self._writer, ttl_s=reservation_ttl_s)
         self._ratios = ratios
         self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
@@ -177,7 +179,20 @@ class HostReports:
         by_scope: dict[str, list[_Update]] = {}
         for update in map(self._update, count(), reports, scopes, known_hosts):
             by_scope.setdefault(update.scope, []).append(update)
-        return {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
+        versions = {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
+        listed = {
+            report.host: self._listed(scope, report.host)
+            for scope, updates in by_scope.items()
+            for _, report, _, _, record in updates
+            if record is not None and isinstance(report.instances, list)
+        }
+        return versions | self.sightings.follow(listed)
+
+    def _listed(self, scope: str, host: str) -> Facts:
+        """The instances that are known to be on a host."""
+        replica = self._fleet.cluster(scope)
+        with replica.lock:
+            return replica.table.reported_instances(host)
 
     def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
         """The reports that would change anything, as far as this process knows.
@@ -206,14 +221,9 @@ class HostReports:
         """
         if not isinstance(report.instances, list):
             return False
-        replica = self._fleet.cluster(known.scope)
-        with replica.lock:
-            before = replica.table.reported_instances(report.host)
-            reserved = reservations.on_host(replica, known.record.uuid)
+        before = self._listed(known.scope, report.host)
         listed = {str(instance["uuid"]): instance for instance in report.instances}
-        return remembering(listed, before) != before or any(
-            is_under_way(reservation.instance_uuid, listed) for reservation in reserved
-        )
+        return remembering(listed, before) != before or self.sightings.last(report.host, listed)
 
     # Merging
 
@@ -407,15 +417,17 @@ class HostReports:
         """Add what a report changes of instances and reservations; returns what it absorbs."""
         listed = report.instances if isinstance(report.instances, list) else None
         instances = replica.table.reported_instances(record.host)
-        if listed is not None:
-            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
         reserved = reservations.on_host(replica, record.uuid)
+        if listed is not None:
+            named = {str(each["uuid"]): each for each in listed}
+            measured_at_s = fields_of(report).get("updated_at") or now_s
+            instances = remembering(named, instances, min(now_s, measured_at_s), reserved)
         ended: list[Reservation] = []
         if reserved:
             gone = withdrawn(reserved, record)
             puts += reservations.given_back(gone)
             kept = [reservation for reservation in reserved if reservation not in gone]
-            use = _use_report(record, report, instances, now_s, self._reservation_ttl_s)
+            use = _use_report(record, report, instances, now_s)
             ended, remaining = settled(kept, use)
             puts += reservations.absorbed(ended, now_s, self._remember_answers_s)
             puts += reservations.changed(reserved, remaining)
@@ -438,7 +450,7 @@ class HostReports:
 
 
 def _use_report(
-    record: HostRecord, report: HostReport, instances: Facts, now_s: float, ttl_s: float
+    record: HostRecord, report: HostReport, instances: Facts, now_s: float
 ) -> UseReport:
     fields = fields_of(report)
     listed = isinstance(report.instances, list)
@@ -448,13 +460,14 @@ def _use_report(
     elif "resource_providers" in fields:  # They may complete what the use showed before.
         use, measured_at_s = reported_use(record), record.updated_at or 0.0
     reads = record if record.resource_providers else None
-    return UseReport(now_s, measured_at_s, use, instances, listed, reads, ttl_s)
+    return UseReport(now_s, measured_at_s, use, instances, listed, reads)
 
 
 def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:
     """The facts of an instance from when its reservation is absorbed."""
     uuid = reservation.instance_uuid
-    return {"uuid": uuid, **known.get(uuid, {}), TAKES: takes(reservation.resources)}
+    facts = known.get(uuid, {"uuid": uuid, SINCE: reservation.created_at_s})
+    return {**facts, TAKES: takes(reservation.resources)}
 
 
 def _is_newer(twin: HostRecord, record: HostRecord) -> bool:

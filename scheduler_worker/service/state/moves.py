@@ -8,7 +8,8 @@ host between the first and the last that concern it:
    worker that wants to move it elsewhere has to finish this one first.
 2. **leave**: put a *departure* in place of the host in its old cluster. From then on no commit
    there can reserve it, since commits are guarded by the host's record.
-3. **pack**: move its reservations, remembered answers and instances into the departure.
+3. **pack**: move its reservations, remembered answers, instances, and which announcements of these
+   were read, into the departure.
 4. **arrive**: write host, reservations and all else to the new cluster, in one transaction that
    stores the move's id there. So it happens once, however late it is tried again.
 5. **mark** the departure as arrived, read all clusters again, **drop** the departure if it is still
@@ -321,7 +322,7 @@ class Moves:
         if (
             host is None
             or replica.table.find(host)
-            or not replica.version(records.INSTANCES + host)
+            or not any(map(replica.version, records.of_name(host)))
         ):
             return None
         return _packed(replica, departure, host)
@@ -367,6 +368,10 @@ class Moves:
         instances = {key: facts for each in brought for key, facts in each.instances.items()}
         if not instances.keys() <= known.keys():
             puts.append(records.put_instances(host, {**instances, **known}))
+        read = {key: at_s for each in brought for key, at_s in each.announcements.items()}
+        if read:
+            read |= replica.announcements.get(host, {})
+            puts.append(records.put_read(host, read, until_s))
         if uuid in replica.departures:
             puts.append(records.gone(records.DEPARTURE + uuid))
         # Guards on what is read, too: a report that comes in between is planned with again.
@@ -408,15 +413,16 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
         reservations=tuple(reserved),
         answers=tuple(answers),
         instances={key: dict(facts) for key, facts in instances.items()},
+        announcements=replica.announcements.get(host, {}),
     )
     keys = [records.RESERVATION + reservation.id for reservation in reserved]
     keys += [records.ANSWER + answer.instance_uuid for answer in answers]
     # A reservation that is absorbed or released meanwhile must not travel on.
-    leaving, listed = records.DEPARTURE + departure.move.host_uuid, records.INSTANCES + host
-    guards = replica.guards((*keys, listed, leaving))
+    leaving, of_name = records.DEPARTURE + departure.move.host_uuid, records.of_name(host)
+    guards = replica.guards((*keys, *of_name, leaving))
     # An empty list goes, too; another node of that name needs what there is.
-    if replica.version(listed) and not replica.table.find(host):
-        keys.append(listed)
+    if not replica.table.find(host):
+        keys += filter(replica.version, of_name)
     return Transaction([records.put_departure(packed), *map(records.gone, keys)], guards)
 
 

@@ -9,6 +9,7 @@ a cluster          ``h:``    a host, by its uuid
 a cluster          ``i:``    the instances of a host, by the host's name
 a cluster          ``p:``    a reservation, by its id
 a cluster          ``r:``    the remembered answer for an instance: its absorbed reservation
+a cluster          ``o:``    the announcements read of a host's instances, by the host's name
 a cluster          ``e:``    an instance whose reservations were released a short while ago
 a cluster          ``y:``    the policy in force, with the key ``y:policy``
 a cluster          ``d:``    a host that leaves for another cluster, by its uuid
@@ -28,7 +29,7 @@ The value of ``w:`` is the name itself; all others are JSON. Readers ignore fiel
 records that a newer release added.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -54,6 +55,7 @@ LEDGER, POWER, SWITCH = BALANCING + "ledger", BALANCING + "power", BALANCING + "
 set."""
 AGGREGATE, CLUSTER, UNIT = "a:", "c:", "u:"
 RELEASED = "e:"
+READ = "o:"
 HOME = "w:"
 MOVE = "m:"
 VERDICT = "v:"
@@ -72,6 +74,11 @@ def put_host(record: HostRecord) -> Put:
 def put_instances(host: str, instances: Mapping[str, Mapping[str, Any]]) -> Put:
     """The instances of a host name."""
     return Put(INSTANCES + host, _encode(instances))
+
+
+def put_read(host: str, announcements: Mapping[str, float], until_s: float) -> Put:
+    """Which announcements were read of the instances of a host name: message id -> when."""
+    return Put(READ + host, _encode(announcements), until_s)
 
 
 def put_reservation(reservation: Reservation) -> Put:
@@ -136,6 +143,11 @@ def put_verdict(digest: str, verdict: Verdict, until_s: float) -> Put:
     return Put(VERDICT + digest, _encode(verdict), until_s)
 
 
+def of_name(host: str) -> Sequence[str]:
+    """The keys of what belongs to the name of a host, not to one of its nodes."""
+    return INSTANCES + host, READ + host
+
+
 def gone(key: str) -> Put:
     """Delete the record under a key."""
     return Put(key, None)
@@ -174,6 +186,7 @@ def read_host(value: bytes | str) -> HostRecord:
 
 read_instances = msgspec.json.Decoder(Instances).decode
 read_reservation = msgspec.json.Decoder(Reservation).decode
+read_announcements = msgspec.json.Decoder(dict[str, float]).decode
 read_aggregate = msgspec.json.Decoder(Aggregate).decode
 read_move = msgspec.json.Decoder(Move).decode
 read_departure = msgspec.json.Decoder(Departure).decode

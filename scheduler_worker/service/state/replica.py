@@ -247,6 +247,8 @@ class ClusterReplica(Replica):
         """Instance uuid -> its reservation that was absorbed a short while ago."""
         self.released = RecordKind(records.RELEASED, bytes)
         """The instances whose reservations were released a short while ago."""
+        self.announcements = RecordKind(records.READ, records.read_announcements)
+        """Host name -> the announcements about it that were read a short while ago, and when."""
         self.policy: ClusterPolicy | None = None
         """The policy in force; None for the one compiled from the options."""
         self.compiled: tuple[Any, Any] | None = None
@@ -290,7 +292,7 @@ class ClusterReplica(Replica):
         kind, name = key[:2], key[2:]
         # Whatever may make room counts: requests that wait for capacity then look again.
         self.capacity_version += kind in {records.HOST, records.INSTANCES, records.POLICY}
-        if kind in {records.HOST, records.INSTANCES, records.RESERVATION}:
+        if kind in {records.HOST, records.INSTANCES, records.READ, records.RESERVATION}:
             self._take_of_table(kind, name, version, value)
         elif kind in {records.ANSWER, records.RELEASED}:
             (self.answers if kind == records.ANSWER else self.released).take(name, value)
@@ -319,8 +321,12 @@ class ClusterReplica(Replica):
             self._put_new_hosts()
         if kind == records.RESERVATION:
             self._take_reservation(name, value)
-        elif kind == records.INSTANCES:
-            self.table.set_instances(name, None if value is None else records.read_instances(value))
+        elif kind in {records.INSTANCES, records.READ}:
+            if kind == records.READ:
+                self.announcements.take(name, value)
+            else:
+                listed = None if value is None else records.read_instances(value)
+                self.table.set_instances(name, listed)
             self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
@@ -370,12 +376,10 @@ class ClusterReplica(Replica):
 
     def reservations_of(self, instance_uuid: str) -> list[Reservation]:
         """The stored reservations of an instance."""
-        reservations = self.table.reservations_of_instance(instance_uuid)
-        return [
-            self.reservations[reservation.id]
-            for reservation in reservations
-            if reservation.id in self.reservations
-        ]
+        # Reports ask for all instances of their hosts, and most have none.
+        if not (reserved := self.table.reservations_of_instance(instance_uuid)):
+            return []
+        return [self.reservations[each.id] for each in reserved if each.id in self.reservations]
 
     def has_lost(self, instance_uuids: Collection[str], moves_seen: Mapping[str, int]) -> bool:
         """Whether an instance without a reservation here may have left with its host.

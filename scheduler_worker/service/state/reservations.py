@@ -15,6 +15,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling import absorption
+from scheduler_worker.scheduling.absorption import Facts
 from scheduler_worker.scheduling.destination import RequestedDestination, may_use
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.selections import resources_of
@@ -38,13 +39,17 @@ def guards(replica: ClusterReplica, reservations: Iterable[Reservation]) -> list
     return replica.guards(records.RESERVATION + reservation.id for reservation in reservations)
 
 
-def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: float) -> list[Put]:
-    """Mark the reservations whose instances are announced on their host for the first time."""
-    present = set(seen)
+def announced(
+    reserved: Iterable[Reservation], facts: Facts, known: Facts, now_s: float
+) -> list[Put]:
+    """Mark the reservations whose instances are announced on their host for the first time.
+
+    ``facts`` are what is announced, ``known`` is what was known of the host's instances before.
+    """
     return [
-        records.put_reservation(structs.replace(reservation, announced_at_s=now_s))
-        for reservation in reservations
-        if reservation.announced_at_s is None and reservation.instance_uuid in present
+        records.put_reservation(structs.replace(each, announced_at_s=now_s))
+        for each in reserved
+        if each.announced_at_s is None and absorption.is_complete(each, facts, known)
     ]
 
 

@@ -38,15 +38,13 @@ class Writer:
         items: Sequence[T],
         plan: Callable[[T, float], WritePlan | None],
         *,
-        once: str | None = None,
         is_current: bool = False,
     ) -> int:
         """Write the plan of each item; returns the cluster's version afterwards.
 
         ``plan`` gets an item and the store's time, and is called again after a version conflict;
-        it returns None if there is nothing to write. ``once`` makes a repeated write a no-op, as
-        in :meth:`Store.write`. A caller that has just read the cluster passes ``is_current`` and
-        saves a read: the guards find out what it missed.
+        it returns None if there is nothing to write. A caller that has just read the cluster passes
+        ``is_current`` and saves a read: the guards find out what it missed.
 
         Raises:
             Conflict: there was a version conflict in every attempt.
@@ -64,7 +62,7 @@ class Writer:
                 looks = True
                 plans = [(item, plan(item, now_s)) for item in remaining]
                 writing = [(item, each) for item, each in plans if each]
-                remaining, written = self._attempt(replica, writing, once, now_s)
+                remaining, written = self._attempt(replica, writing, now_s)
                 version = max(written, replica.seen.version)
             return bool(remaining)
 
@@ -79,22 +77,14 @@ class Writer:
         return version
 
     def _attempt(
-        self,
-        replica: ClusterReplica,
-        writing: Sequence[tuple[T, WritePlan]],
-        once: str | None,
-        now_s: float,
+        self, replica: ClusterReplica, writing: Sequence[tuple[T, WritePlan]], now_s: float
     ) -> tuple[list[T], int]:
         """Write all plans in one call; returns the items not applied, and the version."""
         if not writing:
             return [], 0
         transactions = [plan.transaction for _, plan in writing]
-        written = self._store.write(replica.scope, transactions, once=once)
-        is_first = written.before >= 0  # else another call with this ``once`` wrote it
-        if is_first:
-            replica.apply_written(transactions, written, now_s)
-        else:
-            replica.refresh(self._store)
+        written = self._store.write(replica.scope, transactions)
+        replica.apply_written(transactions, written, now_s)
         remaining: list[T] = []
         ended: Counter[str] = Counter()
         for (item, plan), is_applied in zip(writing, written.applied, strict=True):
@@ -102,7 +92,6 @@ class Writer:
                 ended.update(plan.ended)
             else:
                 remaining.append(item)
-        if is_first:  # a repeated write was counted the first time
-            for how, count in (+ended).items():
-                self._observer.count(events.RESERVATIONS_ENDED, how, by=count)
+        for how, count in (+ended).items():
+            self._observer.count(events.RESERVATIONS_ENDED, how, by=count)
         return remaining, written.version

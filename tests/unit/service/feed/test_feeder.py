@@ -218,6 +218,16 @@ def test_a_reservation_stays_while_its_instance_moves(world, source, fed):
     assert world.reserved() == {"a": ["i1"]}
 
 
+def test_a_destination_stays_reserved_as_long_as_the_table_has_its_instance_as_moving(
+    world, source, fed
+):
+    source.place("i1", "b", vm_state="active", task_state="migrating")
+    world.place("i1", force_hosts=["a"])
+    for _ in range(3 * round(world.limits.reservation_ttl_s / FULL_S)):
+        look(fed, FULL_S, world=world, source=source)
+    assert world.reserved() == {"a": ["i1"]}
+
+
 def test_a_reservation_that_is_newer_than_what_was_read_stays(world, source, fed):
     """The task may have begun between reading the rows and this reservation."""
     source.place("i1", "b", settled=True)

@@ -183,6 +183,44 @@ def test_an_announced_instance_is_absorbed_by_use_measured_later_whatever_it_is(
     assert reserved(world) == []
 
 
+OLD = {"uuid": "i1", "vm_state": "active", "vcpus": 1, "memory_mb": 1024}
+NEW = OLD | {"vm_state": "resized", "vcpus": 2, "memory_mb": 2048}
+
+
+@pytest.mark.parametrize(
+    ("announced", "left"),
+    [
+        (None, ["i1"]),
+        ({"uuid": "i1"}, ["i1"]),
+        (OLD, ["i1"]),
+        (NEW | {"task_state": "resize_finish"}, ["i1"]),
+        (NEW, []),
+    ],
+    ids=["sync", "uuid", "old size", "under way", "new size"],
+)
+def test_a_resize_on_its_host_stays_reserved_until_the_new_size_is_announced(
+    world, announced, left
+):
+    world.report({"host": "a", "instances": [OLD], **use(1)})
+    world.clock.advance(1)
+    world.place("i1", vcpus=2, memory_mb=2048)
+    if announced:
+        world.inventory.update_instances("a", {"i1": announced})
+    else:
+        world.inventory.sync_instances("a", ["i1"])
+    world.clock.advance(1)
+    world.report({"host": "a", "instances": [announced or OLD], **use(1)})
+    assert reserved(world) == left
+
+
+def test_a_build_that_is_announced_early_is_not_complete(world):
+    world.place("i1")
+    world.inventory.update_instances("a", {"i1": {"uuid": "i1", "vm_state": "building"}})
+    world.clock.advance(1)
+    world.report({"host": "a", **use(0)})
+    assert reserved(world) == ["i1"]
+
+
 def test_to_be_listed_is_no_announcement(world):
     world.place("i1")
     report(world, "i1", **use(0))
@@ -233,4 +271,4 @@ def test_what_is_stored_of_the_use_is_small(world):
     assert msgspec.json.encode(known.other_use) == b"{}"
     report(world, "i1", **use(1))
     [stored] = [each for each in world.state.changes("default", Seen()).entries if "i:" in each.key]
-    assert stored.value == b'{"i1":{"uuid":"i1","takes":[1,1024,0]}}'
+    assert stored.value == b'{"i1":{"uuid":"i1","since_s":1700000000.0,"takes":[1,1024,0]}}'

@@ -8,8 +8,9 @@ import pytest
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import UP, HostPower
-from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.inventory.inventory import MAX_READ, Inventory
 from scheduler_worker.service.inventory.reports import HostReports, InventorySettings
+from scheduler_worker.service.state.moves import REMEMBERED_S
 from tests.support.interrupted import before_next
 from tests.support.services import World, host
 
@@ -190,6 +191,40 @@ def test_a_fanout_is_applied_once_by_all_workers_together(world):
     other.inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
     other.inventory.delete_instance("a", "x", once="m2")
     assert other.hosts()[0]["instances"] == []
+
+
+@pytest.mark.parametrize("first", ["one", "nowhere"])
+def test_an_announcement_that_was_read_is_not_read_again_where_its_host_has_moved(world, first):
+    if first == "one":
+        world.report(host("a", cluster="one"))
+    world.inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
+    for cluster in ("two", "three"):
+        world.report(host("a", cluster=cluster))
+    world.inventory.delete_instance("a", "x", once="m2")
+    world.beside().inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
+    assert world.hosts("three")[0]["instances"] == []
+
+
+def test_an_announcement_that_changed_nothing_was_read_all_the_same(world):
+    world.report(host("a", instances=[{"uuid": "x"}]))
+    world.inventory.sync_instances("a", ["x"], once="m1")
+    world.inventory.delete_instance("a", "x", once="m2")
+    world.beside().inventory.sync_instances("a", ["x"], once="m1")
+    assert world.hosts()[0]["instances"] == []
+
+
+def test_announcements_are_remembered_for_a_while_and_in_bounded_numbers(world):
+    world.report(host("a"))
+    remembered = world.fleet.cluster("default").announcements
+    for number in range(MAX_READ + 1):
+        world.inventory.sync_instances("a", [], once=f"m{number}")
+    assert list(remembered["a"]) == [f"m{number}" for number in range(1, MAX_READ + 1)]
+    world.clock.advance(REMEMBERED_S)
+    world.inventory.sync_instances("a", [], once="new")
+    assert list(remembered["a"]) == ["new"]
+    world.clock.advance(REMEMBERED_S)
+    world.report({"host": "a"})
+    assert remembered == {}
 
 
 def test_a_late_aggregate_does_not_replace_a_newer_one(world):

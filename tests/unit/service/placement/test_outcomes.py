@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError, StateUnavailable
-from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.state.writing import WritePlan, Writer
+from scheduler_worker.ports import Seen
 from tests.support.interrupted import before_next, overtake, raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
@@ -164,8 +163,9 @@ def test_reservations_that_cannot_be_taken_back_expire(two_clusters, monkeypatch
 
 
 def test_a_fanout_that_all_workers_apply_is_counted_once(world):
-    replica = world.fleet.cluster("default")
-    plan = WritePlan(Transaction([Put("p:i1@a", None), Put("i:a", b"{}")]), {"released": 1})
-    for _ in range(2):
-        Writer(world.state, world.observed).write(replica, ["a"], lambda *_: plan, once="m1")
-    assert world.observed.events == [("released", 1)]
+    world.report(host("a"))
+    world.place("i1")
+    workers = (world, world.beside())
+    for worker in workers:
+        worker.inventory.delete_instance("a", "i1", once="m1")
+    assert [each.observed.events.count(("released", 1)) for each in workers] == [1, 0]
