@@ -1,6 +1,6 @@
 """The numeric facts of hosts: names, how to read them off a record, what a reservation takes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -69,6 +69,7 @@ COLUMNS = (
     HostColumn(
         "free_pci_devices", "i8", "", lambda r: count_devices(read_pci_pools(r.pci_device_pools))
     ),
+    HostColumn("reserved_instances", "i8", "", lambda _: 0),
     HostColumn("virt_use", "O", "", lambda _: NO_USE),
     HostColumn("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
     HostColumn("heartbeat_s", "f8", "s", host_records.heartbeat_s),
@@ -83,7 +84,7 @@ CONSUMED = (
     *("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops"),
     *UNUSED.values(),
     *("provider_tree", "numa_topology", "pci_pools", "free_pci_devices"),
-    *("virt_use", "exclusive_vcpus"),
+    *("reserved_instances", "virt_use", "exclusive_vcpus"),
 )
 """The columns that reservations take from."""
 
@@ -98,6 +99,7 @@ def take(columns: Mapping[str, Values], row: int, taken: Resources, times: int) 
     columns["vcpus_used"][row] += times * taken.vcpus
     columns["num_instances"][row] += times
     columns["num_io_ops"][row] += times
+    columns["reserved_instances"][row] += times
     topology = columns["numa_topology"][row]
     if taken.numa and topology is not None:
         columns["numa_topology"][row] = topology.taken(taken.numa, times)
@@ -115,3 +117,41 @@ def take_provided(columns: Mapping[str, Values], row: int, provided: Provided, t
         columns[UNUSED[name]][row] -= times * amount
     if provided.of_tree:
         columns["provider_tree"][row] = columns["provider_tree"][row].taken(provided.of_tree, times)
+
+
+_IO_TASKS = frozenset(
+    {"image_backup", "image_snapshot", "rebuilding", "rescuing"}
+    | {"resize_migrating", "resize_prep", "unshelving"}
+)
+
+
+def _is_io_operation(facts: Mapping[str, Any]) -> bool:
+    """Whether Nova counts an instance in ``io_workload``."""
+    return facts.get("vm_state") == "building" or facts.get("task_state") in _IO_TASKS
+
+
+_OF_LISTED: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "num_instances": ("num_instances", lambda _: True),
+    "num_io_ops": ("io_workload", _is_io_operation),
+}
+"""Column -> its statistic, and which instances count in it."""
+
+
+def count_listed(
+    tables: Collection[Mapping[str, Values]],
+    row: int,
+    record: HostRecord,
+    listed: Iterable[Mapping[str, Any]],
+    times: int,
+) -> None:
+    """Count instances that a host lists, where it reports no statistic that has them already.
+
+    ``times`` is -1 to take them out. An instance that names another node of the host is there.
+    """
+    unknown = {name: of for name, of in _OF_LISTED.items() if not record.stats.get(of[0])}
+    if unknown:
+        here = [facts for facts in listed if facts.get("node") in {None, record.nodename}]
+        for name, (_, counts) in unknown.items():
+            count = times * sum(map(counts, here))
+            for columns in tables:
+                columns[name][row] += count

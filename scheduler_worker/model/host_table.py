@@ -14,7 +14,7 @@ import contextlib
 import copy
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from scheduler_worker.model.columns import (
     Mask,
     Rows,
     Values,
+    count_listed,
     take,
     take_provided,
 )
@@ -42,9 +43,7 @@ from scheduler_worker.model.hosts import (
     OfOne,
 )
 from scheduler_worker.model.inventories import Provided, provided
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value", bound=Hashable)
+from scheduler_worker.model.set_index import SetIndex
 
 _Node = tuple[str, str]
 """Host name and node name."""
@@ -52,32 +51,6 @@ _FIRST_CAPACITY = 64
 _MAX_DERIVED = 512
 _MAX_USED = 65_536
 _GROUPS = "aggregate groups"
-_NOTHING: frozenset[Any] = frozenset()
-
-
-class SetIndex(dict[Key, "Value | set[Value]"]):
-    """Key -> the values filed under it, which are no sets. A single one is kept without a set."""
-
-    def of(self, key: Key) -> Collection[Value]:
-        """The values under a key."""
-        values = self.get(key, _NOTHING)
-        return values if isinstance(values, (set, frozenset)) else (values,)
-
-    def add(self, key: Key, value: Value) -> None:
-        """File a value under a key; one that is there already stays there once."""
-        values = self.setdefault(key, value)
-        if isinstance(values, set):
-            values.add(value)
-        elif values != value:
-            self[key] = {values, value}
-
-    def discard(self, key: Key, value: Value) -> None:
-        """Remove a value from a key, and the key with its last value; an absent one is ignored."""
-        values = self.get(key)
-        if isinstance(values, set):
-            values.discard(value)
-        if not values or values == value:
-            self.pop(key, None)
 
 
 class Marks(NamedTuple):
@@ -321,6 +294,7 @@ class HostTable(Hosts):
                 self.columns[column.name][row] = column.of(record)
             for name, values in self._announced.items():
                 values[row] = self.columns[name][row]
+            self._count_listed(row, self.reported_instances(record.host), 1)
             for reservation in self._reserved_for("host", record.uuid):
                 self._count(row, reservation, 1)
         if self._states is not None:
@@ -348,6 +322,7 @@ class HostTable(Hosts):
             for row, record in enumerate(records, first):
                 self._row_of[record.uuid] = row
                 self._name(row)
+                self._count_listed(row, self.reported_instances(record.host), 1)
                 for reservation in self._reserved_for("host", record.uuid):
                     self._count(row, reservation, 1)
         if self._states is not None:
@@ -442,12 +417,34 @@ class HostTable(Hosts):
         """Replace the instances that a host name reports; None or empty: it has none."""
         self._without_pending = None
         self._changed_use += self._named(host)
+        self._count_list(host, -1)
         for uuid in self._reported.pop(host, {}):
             self._reporting.discard(uuid, host)
         if instances:
             self._reported[host] = instances
             for uuid in instances:
                 self._reporting.add(uuid, host)
+        self._count_list(host, 1)
+
+    def _count_list(self, host: str, times: int) -> None:
+        """Count what a host name lists; ``times`` is -1 to take it out, but for reservations."""
+        for row in self._named(host):
+            self._count_listed(row, self.reported_instances(host), times)
+            for reservation in self.reservations_of_host(self.records[row].uuid):
+                self._count_listed(row, [reservation.instance_uuid], -times, reservation.is_pending)
+
+    def _count_listed(
+        self, row: int, uuids: Iterable[str], times: int, is_pending: bool = False
+    ) -> None:
+        """Count instances if the host lists them; a reserved one is counted by its reservation."""
+        record = self.records[row]
+        listed = self.reported_instances(record.host)
+        facts = (listed[uuid] for uuid in uuids if uuid in listed)
+        count_listed(self._counting(is_pending), row, record, facts, times)
+
+    def _counting(self, is_pending: bool) -> Collection[dict[str, Values]]:
+        """The columns that take in what is pending, or what is not."""
+        return (self.columns,) if is_pending else (self.columns, self._announced)
 
     # Reservations
 
@@ -576,10 +573,11 @@ class HostTable(Hosts):
     def _count(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
         """Take from a row; ``times`` is -1 to give back."""
         resources, uses = reservation.resources, self._provided(row, reservation)
-        both = (self.columns,) if reservation.is_pending else (self.columns, self._announced)
-        for columns in both:
+        for columns in self._counting(reservation.is_pending):
             take(columns, row, resources, times)
             take_provided(columns, row, uses, times)
+        if (uuid := reservation.instance_uuid) in self._reporting:
+            self._count_listed(row, [uuid], -times, reservation.is_pending)
 
     # Reservations under former uuids
 

@@ -27,7 +27,7 @@ def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
         "free_mb": host_metrics.schedulable_mb(hosts),
         "num_vms": host_metrics.reported_vms(hosts),
         "shared_vcpus": host_metrics.running_shared_vcpus(hosts),
-        "pending": host_metrics.pending_vcpus(hosts) + host_metrics.pending_vms(hosts),
+        "pending": host_metrics.pending_vcpus(hosts) + hosts.reserved_instances,
     }
     return ClusterLoad(
         hosts=tuple(

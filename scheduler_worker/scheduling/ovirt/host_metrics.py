@@ -81,15 +81,9 @@ def _running_vcpus(record: HostRecord) -> int:
     return sum(vm.vcpus for vm in running if not vm.exclusive_cpus)
 
 
-def _reported_instances(record: HostRecord) -> int:
-    return host_records.stat(record, "num_instances")
-
-
 def _reported_mb(record: HostRecord) -> float:
     """What :func:`_left_mb` is of what a host reports."""
-    overhead = formulas.EMULATOR_MB * _reported_instances(record)
-    overhead += formulas.VCPU_MB * record.vcpus_used
-    return host_records.free_ram_mb(record) * _TABLES - overhead
+    return host_records.free_ram_mb(record) * _TABLES - formulas.VCPU_MB * record.vcpus_used
 
 
 def _load_less_vms(record: HostRecord) -> float | None:
@@ -121,16 +115,12 @@ swap_total_mb = _reported("swap", lambda record: virt_of(record).swap_total_mb)
 """Swap; NaN: unknown."""
 swap_free_mb = _reported("free swap", lambda record: virt_of(record).swap_free_mb)
 """Free swap; NaN: unknown."""
-reported_vms = _reported(
-    "active", lambda record: len(virt_of(record).vms) or _reported_instances(record)
-)
-"""How many VMs run on each host."""
+_running_vms = _reported("active", lambda record: len(virt_of(record).vms))
 _idle_mb = _reported(
     "schedulable", lambda record: reported_schedulable_mb(record) - _reported_mb(record)
 )
 _nova_free_mb = _reported("nova free", host_records.free_ram_mb)
 _nova_vcpus = _reported("nova vcpus", lambda record: record.vcpus_used)
-_nova_instances = _reported("nova instances", _reported_instances)
 _nova_load = _reported("load less VMs", _load_less_vms)
 
 
@@ -146,6 +136,12 @@ def schedulable_mb_of(host: HostState) -> float:
     return max(0.0, float(_idle_mb(host) + _left_mb(host)))
 
 
+def reported_vms(of: Hosts | HostState) -> Any:
+    """How many VMs run on each host; where it does not list those, its instances not reserved."""
+    running = _running_vms(of)
+    return running + (running == 0) * (of.num_instances - of.reserved_instances)
+
+
 # Pending VMs
 
 
@@ -159,22 +155,17 @@ def pending_vcpus(of: Hosts | HostState) -> Any:
     return of.vcpus_used - _nova_vcpus(of)
 
 
-def pending_vms(of: Hosts | HostState) -> Any:
-    """How many VMs are pending."""
-    return of.num_instances - _nova_instances(of)
-
-
 def pending_real_mb(of: Hosts | HostState) -> Any:
     """What pending VMs take in any case."""
-    return pending_mb(of) * _TABLES + formulas.EMULATOR_MB * pending_vms(of)
+    return pending_mb(of) * _TABLES + formulas.EMULATOR_MB * of.reserved_instances
 
 
 def _left_mb(of: Hosts | HostState) -> Any:
-    """Free memory with its page tables, less the overhead of all VMs.
+    """Free memory with its page tables, less the overhead of all vCPUs and of pending VMs.
 
     The same of what a host reports (:func:`_reported_mb`), less this, is what pending VMs may take.
     """
-    overhead = of.num_instances * formulas.EMULATOR_MB + of.vcpus_used * formulas.VCPU_MB
+    overhead = of.reserved_instances * formulas.EMULATOR_MB + of.vcpus_used * formulas.VCPU_MB
     return of.free_ram_mb * _TABLES - overhead
 
 
@@ -185,7 +176,7 @@ def load_with_pending(of: Hosts | HostState) -> Any:
 
 def active_vms(of: Hosts | HostState) -> Any:
     """How many VMs run on each host or are pending."""
-    return reported_vms(of) + pending_vms(of)
+    return reported_vms(of) + of.reserved_instances
 
 
 def facts_of(host: HostState) -> VirtHost:

@@ -19,9 +19,10 @@ from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.cluster_load import BalancingSwitch
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.host_table import HostTable, SetIndex
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.set_index import SetIndex
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import (
     GLOBAL,

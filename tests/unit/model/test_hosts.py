@@ -78,8 +78,54 @@ def test_the_table_grows():
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from("pepeprx"), st.integers(0, 3), st.integers(0, 3)), max_size=40
+    st.tuples(st.sampled_from("pepeprxl"), st.integers(0, 3), st.integers(0, 3)), max_size=40
 )
+
+BUILDING, ACTIVE = {"vm_state": "building"}, {"vm_state": "active"}
+
+
+def counts(hosts):
+    state = hosts.state(0)
+    return state.num_instances, state.num_io_ops, state.reserved_instances
+
+
+def test_instances_that_a_host_lists_count_once_also_while_they_are_reserved():
+    hosts = table()
+    hosts.consume(claim("b", 0))
+    assert counts(hosts) == (1, 1, 1)
+    hosts.set_instances("h0", {"a": ACTIVE, "b": BUILDING})
+    assert counts(hosts) == (2, 1, 1)
+    hosts.put(record(0), 4)
+    assert counts(hosts) == (2, 1, 1)
+    assert counts(hosts.without_pending()) == (2, 1, 0)
+    hosts.give_back("b@u0")
+    assert counts(hosts) == (2, 1, 0)
+    hosts.set_instances("h0", {"a": {"task_state": "resize_prep"}})
+    assert counts(hosts) == (1, 1, 0)
+    hosts.set_instances("h0", None)
+    assert counts(hosts) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("stats", "expected"),
+    [
+        ({"num_instances": "7", "io_workload": "0"}, (7, 0)),
+        ({"num_instances": "0"}, (0, 1)),
+        ({"num_instances": None, "rack": "7"}, (2, 1)),
+    ],
+)
+def test_a_statistic_counts_in_place_of_the_list(stats, expected):
+    hosts = table()
+    hosts.set_instances("h0", {"a": ACTIVE, "b": BUILDING})
+    hosts.put(record(0, stats=stats), 4)
+    assert counts(hosts)[:2] == expected
+
+
+def test_an_instance_counts_on_the_node_that_it_names():
+    hosts = HostTable()
+    hosts.set_instances("h1", {"i": {"node": "n1"}, "j": {"node": "n2"}, "k": {"node": "n2"}})
+    hosts.put_new([record(1, uuid=node, nodename=node) for node in ("n1", "n2")], [1, 2])
+    assert hosts.num_instances.tolist() == [1, 2]
 
 
 def test_a_node_that_was_created_anew_has_what_is_reserved_under_its_former_uuid():
@@ -101,7 +147,7 @@ def test_a_node_that_was_created_anew_has_what_is_reserved_under_its_former_uuid
 @given(STEPS)
 def test_rows_are_reports_less_the_reservations_of_their_node_whatever_uuids_it_has_had(steps):
     """The host of an even number and of the odd one after it are the same node."""
-    hosts, live, known = HostTable(), {}, set()
+    hosts, live, known, listed = HostTable(), {}, set(), {"h0": set(), "h1": set()}
     for step, instance, host in steps:
         node = f"h{host // 2}"
         one = claim(f"i{instance}", host, vcpus=instance + 1, memory_mb=instance * 10)
@@ -115,6 +161,9 @@ def test_rows_are_reports_less_the_reservations_of_their_node_whatever_uuids_it_
         elif step == "r":
             hosts.put(record(host, host=node, nodename=node), 1)
             known.add(f"u{host}")
+        elif step == "l":
+            listed[node] = {f"i{number}" for number in range(instance)}
+            hosts.set_instances(node, dict.fromkeys(listed[node], ACTIVE))
         else:
             hosts.remove(f"u{host}")
             known.discard(f"u{host}")
@@ -124,7 +173,10 @@ def test_rows_are_reports_less_the_reservations_of_their_node_whatever_uuids_it_
         mine = [each for each in live.values() if each.host == name and there]
         found = [each for state in there for each in hosts.reservations_of_host(state.uuid)]
         assert sorted(each.id for each in found) == sorted(each.id for each in mine)
-        assert sum(each.num_instances for each in there) == len(mine)
+        unlisted = sum(each.instance_uuid not in listed[name] for each in mine)
+        listed_here = len(listed[name]) * len(there)
+        assert sum(each.num_instances for each in there) == listed_here + unlisted
+        assert sum(each.reserved_instances for each in there) == len(mine)
         assert sum(each.vcpus_used for each in there) == sum(each.resources.vcpus for each in mine)
         taken_mb = sum(each.resources.memory_mb for each in mine)
         assert sum(each.free_ram_mb for each in there) == 1000 * len(there) - taken_mb

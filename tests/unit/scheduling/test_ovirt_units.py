@@ -437,6 +437,14 @@ class TestWeights:
         assert scores(weights.EvenGuestsWeight, hosts, vm()) == [2, 5, 1]
         assert scores(weights.EvenGuestsWeight, hosts, vm(), SpmVmGrace="1") == [2, 1, 1]
 
+    def test_instances_that_a_host_lists_run_there_unless_they_are_pending(self):
+        listed = {"old": {}, "other": {}}
+        hosts = host_table([host_record(host="a"), host_record(host="b")], instances={"a": listed})
+        reserve(hosts, "a", memory_mb=4096)
+        assert host_metrics.reported_vms(hosts).tolist() == [1, 0]
+        assert scores(weights.EvenGuestsWeight, hosts, vm()) == [2, 0]
+        assert host_metrics.pending_real_mb(hosts).tolist() == [4096 + 8 + 64, 0]
+
     def test_highly_available_vms_are_spread(self):
         counts = {"a": 4, "b": 1, "c": 0}
         hosts = hosts_of(

@@ -8,6 +8,8 @@ import pytest
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import UP, HostPower
+from scheduler_worker.scheduling.filters.capacity import NumInstancesFilter
+from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.inventory.inventory import MAX_READ, Inventory
 from scheduler_worker.service.inventory.reports import HostReports, InventorySettings
 from scheduler_worker.service.state.moves import REMEMBERED_S
@@ -172,6 +174,19 @@ def test_instances_are_merged_deleted_and_synced(world):
     assert known() == ["x", "z"]
     inventory.sync_instances("a", ["x", "new"])
     assert known() == ["new", "x"]
+
+
+def test_instances_that_an_agent_lists_or_nova_announces_fill_a_host():
+    options = Options.of(max_instances_per_host=3)
+    world = World(options=options, filters=(NumInstancesFilter,))
+    world.report(host("a", instances=[{"uuid": "i1"}]))
+    world.inventory.update_instances("a", {"i2": {"uuid": "i2"}})
+    assert world.place("i3") == ["a"]
+    world.report(host("a", instances=[{"uuid": uuid} for uuid in ("i1", "i2", "i3")]))
+    with pytest.raises(NoValidHost):
+        world.place("i4")
+    world.inventory.delete_instance("a", "i1")
+    assert world.place("i4") == ["a"]
 
 
 @pytest.mark.parametrize("cluster", ["default", "elsewhere"])
