@@ -444,6 +444,7 @@ class Worker:
             self.status(),
             self.load(),
             alarms=[str(alarm) for alarm in self.tuner.policies.alarms],
+            contests=self.balancer.contests(),
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )

@@ -17,6 +17,10 @@ HOSTS = (
     "See whether the services on these hosts run and reach the bus: scheduler-workerctl host list "
     "--state down"
 )
+CONTESTED = (
+    "Give each machine a host name and a uuid of its own, and name one cluster in all that report "
+    "a host (docs/troubleshooting.md, No hosts)"
+)
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
 UPGRADE = "Finish the upgrade (docs/upgrading.md)"

@@ -25,6 +25,7 @@ from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.service.health import rules as health
 from scheduler_worker.service.state import presence
 
 _FILES = "the configuration"
@@ -139,6 +140,7 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
             yield rules.state_clock(_STATE, rules.Moments(before_s, now_s, time.time()))
             workers = presence.workers(state)
             yield from rules.workers(_WORKERS, us, workers)
+            yield from health.contests(health.ReportedWorkers(state).read())
         elif not settings.is_dry_run:
             yield warning(
                 _WORKERS,

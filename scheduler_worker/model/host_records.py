@@ -13,8 +13,9 @@ reported holds until something else is: a host that was switched off is not one 
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -24,6 +25,7 @@ from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.sizes import MAX_SIZE, Size
 from scheduler_worker.model.virt import VirtHost
+from scheduler_worker.wording import listed
 
 COMPUTE = "compute"
 """The compute service of the host; also every report without a source that speaks for it."""
@@ -212,6 +214,25 @@ class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     power: HostPower | UnsetType | None = UNSET
 
 
+_NAMES = ("uuid", "host", "nodename", "cluster")
+"""What tells a node from others. Each may change: it is created again, renamed, or moved."""
+Names = tuple[str, str, str, str]
+
+
+class FormerNames(msgspec.Struct, frozen=True, gc=False):
+    """Names under which a node was known."""
+
+    names: Names
+    until_s: float
+    """When a report changed them, by the store's clock."""
+
+
+RIVALS_S = 600.0
+"""If former names return within so many seconds, and again, machines report as one."""
+MAX_FORMER_NAMES = 8
+"""Former names that are remembered: a bound on the record."""
+
+
 class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Everything known of one compute node, except its instances and reservations."""
 
@@ -264,6 +285,10 @@ class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     """As reported last, however long ago: a host that sleeps sends no reports."""
     over_commit_since_s: float | None = None
     """Since when the load has been out of its bounds, by the store's clock; None: it is not."""
+    former_names: tuple[FormerNames, ...] = ()
+    """The latest ones last; those older than :data:`RIVALS_S` go with the next change of names."""
+    contested_at_s: float | None = None
+    """When names replaced each other last (:func:`is_contested`), by the store's clock."""
     schema: int = HOST_SCHEMA
 
 
@@ -301,11 +326,51 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
             known.pop(free, None)
     known.update(fields, **stamped, **_of_source(record, fields, stamped["reported_at_s"]))
     known.pop("instances", None)
+    if record:
+        names = itemgetter(*_NAMES)(known)
+        known.update(_of_names(record, names, stamped["reported_at_s"]))
     if known.get("stats"):
         stats = known["stats"].items()
         known["stats"] = {key: "" if value is None else str(value) for key, value in stats}
     present = {name: value for name, value in known.items() if value is not None}
     return msgspec.convert(present, HostRecord)
+
+
+names_of: Callable[[HostRecord], Names] = attrgetter(*_NAMES)
+"""The present names of a node."""
+
+
+def _of_names(record: HostRecord, names: Names, now_s: float) -> dict[str, Any]:
+    """What a record remembers of its names after a report under these.
+
+    A node that is created again, renamed or moved is known by its former names no more, unless
+    somebody undoes the change. Names that return in place of names that had returned belong to
+    another machine, or to an agent that disagrees.
+    """
+    before = names_of(record)
+    if names == before:
+        return {}
+    recent = {each.names: each for each in record.former_names if now_s - each.until_s <= RIVALS_S}
+    contested_at_s = now_s if {names, before} <= recent.keys() else record.contested_at_s
+    recent.pop(before, None)
+    former = (*recent.values(), FormerNames(before, now_s))[-MAX_FORMER_NAMES:]
+    return {"former_names": former, "contested_at_s": contested_at_s}
+
+
+def is_contested(record: HostRecord, now_s: float) -> bool:
+    """Whether reports under different names have replaced each other lately."""
+    return record.contested_at_s is not None and now_s - record.contested_at_s <= RIVALS_S
+
+
+def contest_of(record: HostRecord) -> str:
+    """The names under which a contested host is reported, in a sentence."""
+    known = (names_of(record), *(each.names for each in record.former_names))
+    values = zip(_NAMES, map(set, zip(*known, strict=True)), strict=True)
+    differing = (f"{name} {listed(sorted(of))}" for name, of in values if len(of) > 1)
+    return (
+        f"host {record.host} is reported with {' and '.join(differing)} by turns: each report "
+        "replaces the one before"
+    )
 
 
 LONGEST_READING_S = 120.0

@@ -16,7 +16,13 @@ import numpy as np
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
-from scheduler_worker.model.host_records import HostCounts, HostRecord, HvSpec, takes_vms
+from scheduler_worker.model.host_records import (
+    HostCounts,
+    HostRecord,
+    HvSpec,
+    is_contested,
+    takes_vms,
+)
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
@@ -101,6 +107,12 @@ class Hosts:
             asleep=int((rest & asleep).sum()),
             down=int((rest & ~asleep).sum()),
         )
+
+    def contested(self) -> list[HostRecord]:
+        """The hosts of which :func:`.host_records.is_contested` holds."""
+        since_s = self.derived("contested", lambda host: host.record.contested_at_s or 0.0, "f8")
+        some = [host.record for host in self.states(np.flatnonzero(since_s).tolist())]
+        return [record for record in some if is_contested(record, self.now_s)]
 
     def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Values:
         """A column computed from each host's *reported* facts and aggregates; kept current.

@@ -29,6 +29,7 @@ def report_of(
     load: Load,
     *,
     alarms: Sequence[str],
+    contests: Sequence[str],
     lately: Lately,
     lock_times: Mapping[str, LockTimes],
 ) -> WorkerReport:
@@ -45,6 +46,7 @@ def report_of(
         slots=bus.get("slots"),
         lag_s=bus.get("queue_delay_s"),
         tuning_alarms=_texts(alarms),
+        contests=_texts(contests),
         holds=Holds(
             leases=tuple(holds["leases"][:MAX_CLUSTERS]),
             feed=holds["feed"],

@@ -10,11 +10,16 @@ import pytest
 import redis
 from sqlalchemy import make_url
 
-from scheduler_worker import conf
+from scheduler_worker import conf, remedies
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.manage import main as manage_main
 from scheduler_worker.doctor import examination
+from scheduler_worker.factories import open_state
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.service.state.presence import Presence
 from tests.support.amqp import Operator
 from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud, now_utc
@@ -194,6 +199,16 @@ def test_a_redis_that_evicts_is_worth_a_warning(plain, redis_url):
         finally:
             client.config_set("maxmemory-policy", "noeviction")
     assert any("set maxmemory-policy noeviction" in text for _, text in findings)
+
+
+def test_machines_that_report_as_one_are_named(plain, redis_url):
+    settings = StateSettings(url=redis_url, prefix=uuid.uuid4().hex, hold_timeout_s=5.0)
+    facts = WorkerFacts(name="a", version="1", topic="elsewhere")
+    report = WorkerReport(contests=("host a is reported with uuid u, v by turns",))
+    with contextlib.closing(open_state(settings, SystemClock())) as state:
+        Presence(state, facts, lambda: report).renew()
+        found = of("the hosts", plain(state={"url": redis_url, "prefix": settings.prefix}))
+    assert found == [("warning", f"{report.contests[0]} {remedies.CONTESTED}")]
 
 
 def test_mistakes_in_files_are_worth_warnings(plain, tmp_path):

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.model.cluster_load import Round
-from scheduler_worker.model.host_records import HostCounts
+from scheduler_worker.model.host_records import HostCounts, contest_of
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
@@ -62,6 +62,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         self._last_rounds = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}
         self._hosts: dict[str, HostCounts] = {}
+        self._contests: dict[str, list[str]] = {}
         super().__init__(
             "balancing",
             self._last_rounds,
@@ -82,6 +83,7 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         """Leave the figures to the worker that leads."""
         self._observer.level(events.UNPROTECTED, 0, cluster)
         self._hosts = {name: host for name, host in self._hosts.items() if name != cluster}
+        self._contests = {name: some for name, some in self._contests.items() if name != cluster}
 
     def run_cluster(self, cluster: str, lead: Leadership) -> tuple[Round | None, Round | None]:
         """Count the hosts and run one round; returns the last round, and this."""
@@ -89,7 +91,9 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         replica.catch_up(self._fleet.store, clock, clock.monotonic_s())
         with replica.lock:
             counts = replica.table.count_states(self._settings.down_after_s)
+            contests = [contest_of(record) for record in replica.table.contested()]
         self._hosts = self._hosts | {cluster: counts}
+        self._contests = self._contests | {cluster: contests}
         with self._last_rounds.lock:
             before = self._last_rounds.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)
@@ -156,6 +160,10 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         Empty where there are no clusters.
         """
         return self._hosts if self._hosts or not self._fleet.globals.names else None
+
+    def contests(self) -> list[str]:
+        """The hosts of these clusters that several machines report as, in sentences."""
+        return [text for texts in self._contests.values() for text in texts]
 
     def describe(self) -> dict[str, object]:
         """Leaderships, ledgers and last rounds by cluster, as they were read last; for the dump.

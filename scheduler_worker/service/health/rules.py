@@ -114,6 +114,7 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     reports = {worker.name: worker.report for worker in heard if worker.report is not None}
     yield from _feed(reports)
     yield from _hosts(reports)
+    yield from contests(workers)
     yield from _load(reports)
     yield from _alarms(reports)
     yield from _troubles(reports)
@@ -233,6 +234,13 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
         elif counts.down > DOWN_SHARE * awake:
             message = f"{counts.down} of {awake} hosts are down ({counts.down / awake:.0%})"
             yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", remedies.HOSTS))
+
+
+def contests(workers: Iterable[Reported]) -> Iterator[Finding]:
+    """Hosts of which several machines report as one."""
+    heard = [worker.report for worker in workers if worker.report and not worker.is_silent]
+    for text in dict.fromkeys(text for report in heard for text in report.contests):
+        yield warning("the hosts", text, remedies.CONTESTED)
 
 
 def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:

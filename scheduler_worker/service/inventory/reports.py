@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from scheduler_worker import remedies
 from scheduler_worker.errors import Conflict, RequestError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import (
@@ -26,7 +27,9 @@ from scheduler_worker.model.host_records import (
     USE_FIELDS,
     HostRecord,
     HostReport,
+    contest_of,
     fields_of,
+    is_contested,
     is_outdated,
     measured_at_s,
     merged,
@@ -325,9 +328,14 @@ class HostReports:
             has_moved = self._bring(replica, updates)
             elsewhere: list[_Update] = []
             renamed: list[tuple[str, str]] = []
-            plan = partial(self._plan, replica, elsewhere=elsewhere, renamed=renamed)
+            contests: set[str] = set()
+            plan = partial(
+                self._plan, replica, elsewhere=elsewhere, renamed=renamed, contests=contests
+            )
             current = [update for update in updates if update.record]
             version = self._writer.write(replica, current, plan, is_current=is_current)
+            for contest in sorted(contests):
+                LOG.warning("Machines report as one: %s. %s", contest, remedies.CONTESTED)
             if renamed:
                 # Reservations that were made on the old uuid while its report was planned.
                 version = self._writer.write(replica, renamed, partial(self._follow, replica))
@@ -368,6 +376,7 @@ class HostReports:
         *,
         elsewhere: list[_Update],
         renamed: list[tuple[str, str]],
+        contests: set[str],
     ) -> WritePlan | None:
         report = update.report
         known = record_of(replica, report)
@@ -381,6 +390,8 @@ class HostReports:
             record = self._merged(replica.scope, known, report)
         if record is None:
             return None
+        if is_contested(record, now_s) and not is_contested(update.known or known, now_s):
+            contests.add(contest_of(record))
         same_node = replica.table.find(record.host, record.nodename)
         newer = next((node for node in same_node if _is_newer(node, record)), None)
         if newer is not None:  # Another worker stored the first report of the node created anew.

@@ -4,12 +4,16 @@ import msgspec
 import pytest
 
 from scheduler_worker.model.host_records import (
+    MAX_FORMER_NAMES,
+    RIVALS_S,
     HostRecord,
     HostReport,
+    contest_of,
     fields_of,
     free_disk_mb,
     free_ram_mb,
     heartbeat_s,
+    is_contested,
     merged,
     seconds,
     stat,
@@ -104,6 +108,51 @@ def test_exclusive_cpus_take_no_part_in_the_shared_load():
     pinned = RunningVm(id="vm", exclusive_cpus=(1,))
     host = VirtHost(cores=3, cpu_usage=((0, 50.0), (1, 100.0), (2, 10.0)), vms=(pinned,))
     assert (host.shared_cpus, host.shared_load_percent, host.load_percent) == (2, 60.0, 30)
+
+
+def known_as(*names: dict[str, str], every_s: float = 30.0) -> HostRecord:
+    """A record after reports under these names, one after the other."""
+    record, now_s = merged(None, FIRST, **STAMP), 100.0
+    for each in names:
+        now_s += every_s
+        stamp = {"nodename": "h", "cluster": "c", "reported_at_s": now_s} | each
+        record = merged(record, {}, **stamp)
+    return record
+
+
+A: dict[str, str] = {"uuid": "u"}
+B, C = {"uuid": "v"}, {"uuid": "w"}
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ((A, B, A, B), "uuid u, v"),
+        ((A, B, C, A, B), "uuid u, v, w"),
+        (({"host": "i"}, {"host": "h"}) * 2, "host h, i"),
+        (({"cluster": "d"}, A) * 2, "cluster c, d"),
+        (({"uuid": "v", "cluster": "d"}, A) * 2, "uuid u, v and cluster c, d"),
+    ],
+)
+def test_names_that_replace_each_other_are_of_two_machines(names, text):
+    record = known_as(*names)
+    assert is_contested(record, record.reported_at_s + RIVALS_S)
+    assert not is_contested(record, record.reported_at_s + RIVALS_S + 1)
+    assert f" is reported with {text} by turns" in contest_of(record)
+
+
+@pytest.mark.parametrize("names", [(A, B, B), (A, B, A), (A, B, C)])
+def test_a_node_may_be_created_again_and_the_change_undone(names):
+    record = known_as(*names)
+    assert not is_contested(record, record.reported_at_s)
+
+
+def test_names_are_remembered_for_a_while_and_only_so_many():
+    rare = known_as(*(A, B) * 3, every_s=RIVALS_S + 1)
+    assert not is_contested(rare, rare.reported_at_s)
+    assert len(rare.former_names) == 1
+    many = known_as(*({"uuid": str(number)} for number in range(20)))
+    assert len(many.former_names) == MAX_FORMER_NAMES
 
 
 def test_what_a_record_has_is_stored_and_read_and_what_it_lacks_is_left_out():

@@ -27,6 +27,7 @@ def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> Work
         {**plain, **status},
         load or Load(),
         alarms=alarms,
+        contests=(),
         lately=lately or Lately(),
         lock_times=lock_times or {},
     )

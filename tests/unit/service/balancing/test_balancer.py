@@ -299,3 +299,14 @@ def test_the_worker_with_the_turn_counts_hosts_by_state(scenario):
     other = scenario.another()
     other.run_due()
     assert other.hosts() is None
+
+
+def test_the_worker_with_the_turn_names_machines_that_report_as_one(scenario):
+    for uuid in ("u", "v", "u", "v"):
+        scenario.world.report(host("twin", uuid=uuid))
+    assert scenario.balancer.contests() == []
+    scenario.round()
+    [text] = scenario.balancer.contests()
+    assert text.startswith("host twin is reported with uuid u, v by turns")
+    scenario.balancer.not_ours("default")
+    assert scenario.balancer.contests() == []

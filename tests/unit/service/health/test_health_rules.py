@@ -160,6 +160,12 @@ def test_a_cloud_without_hosts_is_found():
     assert judged(worker("a", hosts=None)) == []
 
 
+def test_machines_that_report_as_one_are_named():
+    text = "host a is reported with uuid u, v by turns"
+    expected = Status.WARNING, "the hosts", text
+    assert only(worker("a", contests=(text,)), worker("b", contests=(text,))) == expected
+
+
 def test_tuning_alarms_are_said_once():
     alarm = "balloon.yaml: line 3: no such statistic"
     found = judged(worker("a", tuning_alarms=(alarm,)), worker("b", tuning_alarms=(alarm,)))

@@ -143,6 +143,18 @@ def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
         world.place("i2")
 
 
+@pytest.mark.parametrize("other", [{"uuid": "other"}, {"uuid": "other", "cluster": "west"}])
+def test_two_machines_of_one_name_are_named_once(world, caplog, other):
+    for worker in (world, world.beside()) * 3:
+        worker.report(host("a"))
+        worker.report(host("a", **other))
+    world.fleet.refresh()
+    tables = [cluster.table for cluster in world.fleet.clusters()]
+    assert [record.host for table in tables for record in table.contested()] == ["a"]
+    text = "Machines report as one: host a is reported with uuid other, uuid-a"
+    assert caplog.text.count(text) == 1
+
+
 def test_a_reservation_made_while_the_node_is_recreated_counts_on_it(world, monkeypatch):
     """Even if the worker that stored the report dies before it carries the reservation over."""
     world.report(host("a", vcpus=1))
