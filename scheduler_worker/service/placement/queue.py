@@ -242,9 +242,9 @@ class ClusterQueue:
     # The lease
 
     def _lease(self) -> Lease | None:
-        """The kept lease or a new one; None when the lock was not granted in time.
+        """The kept lease or a new one; None where nobody waits for it any more.
 
-        Then the requests whose deadline has passed have been failed.
+        The requests whose deadline has passed have been failed then.
         """
         kept, self._kept_lease = self._kept_lease, None
         if kept is not None:
@@ -253,9 +253,11 @@ class ClusterQueue:
                 return kept
             kept.release_quietly()
         with self._guard:
+            if not self._waiting:  # the leader, too, was ended at its deadline before it began
+                return None
             # The lock is waited for no longer than the least patient request would wait.
-            until_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
-            boost_s = next((queued.priority_boost_s for queued in self._waiting), 0.0)
+            until_s = min(queued.deadline_s for queued in self._waiting)
+            boost_s = self._waiting[0].priority_boost_s
         try:
             return Lease.acquire(
                 self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s

@@ -204,6 +204,16 @@ def test_requests_fail_at_their_deadlines_while_the_leader_decides(make, pool, m
     assert (asking[0].result(SOON_S), len(later.result(SOON_S).claims)) == (["a"], 1)
 
 
+def test_a_leader_that_was_ended_before_it_began_asks_for_no_lock(make):
+    world = make()
+    world.place("i1")
+    queue = world.scheduler._queues._queues["default"]
+    queue._kept_lease = None
+    acquired = world.acquired
+    queue._serve_batch()
+    assert world.acquired == acquired
+
+
 def test_a_request_that_outlasts_its_lease_goes_behind_the_others(make, pool, monkeypatch):
     world = make(ordering="fifo")
     decide, outlasts = world.pipeline.decide, iter([True, True])
