@@ -364,11 +364,14 @@ class Books(Auditor):
     def _find_void(self, scope: str, host: str) -> None:
         """An instance that has come to a host since another was reserved for it."""
         listed = self._listed.get(host, {})
-        for reservation in self._reservations[scope].values():
-            facts = listed.get(reservation.instance_uuid, {})
-            has_come = facts.get("since_s", 0.0) > reservation.created_at_s
-            if reservation.host != host and facts.get("vm_state") == "active" and has_come:
-                self._void_s.setdefault(reservation.id, self._now_s)
+        for where, some in self._reservations.items():
+            # A worker may know of the reservations of other clusters some seconds late.
+            since_s = self._now_s if where == scope else NEVER_S
+            for reservation in some.values():
+                facts = listed.get(reservation.instance_uuid, {})
+                has_come = facts.get("since_s", 0.0) > reservation.created_at_s
+                if reservation.host != host and facts.get("vm_state") == "active" and has_come:
+                    self._void_s.setdefault(reservation.id, since_s)
 
     def _read_announcements(
         self, scope: str, host: str, value: bytes | None, applied: Sequence[Transaction]

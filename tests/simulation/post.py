@@ -150,8 +150,11 @@ class Post(Auditor):
         left = [
             each.id
             for each in self._books.living()
-            # A node created anew takes along what was about to be taken back under its old uuid.
-            if each.request_id == request and not each.host_uuid.endswith(RENAMED)
+            # A node created anew takes along what was about to be taken back under its old uuid;
+            # what another request got as its answer, too, stays.
+            if each.request_id == request
+            and not each.host_uuid.endswith(RENAMED)
+            and not each.repeated_for
         ]
         if left and request not in self._may_have:
             self._blame(f"{request} was answered {error}, and {left} is reserved for it")
@@ -257,7 +260,7 @@ class Post(Auditor):
         # A call that its worker has given up is acknowledged without an answer. The worker joins
         # copies that it has at the same time, so it gives all of them up once.
         is_call = sent.facts["remaining_s"] is not None
-        has_ended = name in self._heard_s or name in self._dropped
+        has_ended = self._has_answer(name) or name in self._dropped
         if is_call and not has_ended and self._given_up[event.who]:
             self._given_up[event.who] -= 1
             self._dropped.add(name)
@@ -293,10 +296,13 @@ class Post(Auditor):
     def _is_answered(self, name: str, sent: Event) -> bool:
         remaining_s = sent.facts["remaining_s"]
         if remaining_s is not None:
-            has_answer = name in self._heard_s or name in self._nacked_s
-            return has_answer or self._now_s >= sent.time_s + remaining_s
+            return self._has_answer(name) or self._now_s >= sent.time_s + remaining_s
         heard_s = self._heard_s.get(sent.facts["request"], -NEVER_S)
         return name in self._buried or heard_s >= sent.time_s
+
+    def _has_answer(self, name: str) -> bool:
+        """Whether a call was answered; a nacked answer is sent again."""
+        return name in self._heard_s or name in self._nacked_s
 
 
 def _is_request_by_cast(sent: Event) -> bool:

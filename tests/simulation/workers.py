@@ -27,7 +27,7 @@ from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
 SETTINGS = BusSettings(
-    kind="simulated", retry_s=0.2, retry_backoff_s=0.2, longest_retry_s=2.0, find_caller_s=10.0
+    kind="simulated", retry_s=0.2, retry_backoff_s=0.2, longest_retry_s=2.0, find_caller_s=30.0
 )
 NOBODY: Any = None
 """Nothing is balanced here."""

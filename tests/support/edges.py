@@ -55,6 +55,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "get_attachment": {"name": "east"},
     "attach_cluster": {"name": "east", "policy": "packing"},
     "get_host": {"name": "host-east"},
+    "drain_worker": {"worker": "w1", "last": True},
     "get_tuned_host": {"name": "host-east"},
     "capacity": {"flavors": [FLAVOR], "spec_obj": {}},
     "get_policy": {"id": "packing"},
