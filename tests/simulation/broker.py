@@ -405,7 +405,7 @@ class BrokerConnection:
                 self._broker.give_back(*self._settle(tag, "gives back"))
             case Republish(tag, deliveries):
                 consumer, message = self.unacknowledged[tag]
-                self._broker.history.add(self.server, "counts", message=message.name)
+                self._broker.history.add(self.server, "counts", message=message.name, tag=tag)
                 self._broker.publish(consumer.queue, message.copy(deliveries))
                 self._copied(command)
             case DeadLetter(tag, why):

@@ -54,6 +54,8 @@ class Post(Auditor):
         self._removed: set[str] = set()
         """Hosts that were removed."""
         self._pings: set[str] = set()
+        self._originals: set[tuple[str, str, int]] = set()
+        """Deliveries that live on as copies."""
         self._given_up: Counter[str] = Counter()
         """How many calls a worker gave up, of which it is not known yet which they were."""
         self._rules = {
@@ -243,8 +245,9 @@ class Post(Auditor):
     # Acknowledgements
 
     def _was_counted(self, event: Event) -> None:
-        """A copy goes to another worker."""
+        """A copy goes to another worker, and its original is acknowledged."""
         self._count(event.facts["message"], 1)
+        self._originals.add(_delivery(event))
 
     def _was_buried(self, event: Event) -> None:
         self._buried.add(event.facts["message"])
@@ -256,6 +259,9 @@ class Post(Auditor):
         if name in self._pings:
             return
         self._count(name, -1)
+        if _delivery(event) in self._originals:
+            self._originals.discard(_delivery(event))
+            return
         sent = self._sent[name]
         # A call that its worker has given up is acknowledged without an answer. The worker joins
         # copies that it has at the same time, so it gives all of them up once.
@@ -303,6 +309,10 @@ class Post(Auditor):
     def _has_answer(self, name: str) -> bool:
         """Whether a call was answered; a nacked answer is sent again."""
         return name in self._heard_s or name in self._nacked_s
+
+
+def _delivery(event: Event) -> tuple[str, str, int]:
+    return event.who, event.facts["message"], event.facts["tag"]
 
 
 def _is_request_by_cast(sent: Event) -> bool:
