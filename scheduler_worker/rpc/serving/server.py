@@ -374,14 +374,18 @@ class QueueServer:
 
     async def _try_to_reach(self) -> None:
         """In a slot: it may block."""
+        is_reached = False
         try:
-            self._reach()
-        except StateUnavailable:
-            self._loop.call_soon(lambda: self._loop.call_later(_REACH_S, self._reach_again))
-        else:
-            self._loop.call_soon(self._take_again)
+            with contextlib.suppress(StateUnavailable):
+                self._reach()
+                is_reached = True
+        finally:  # whatever it raises, or this worker would never take requests again
+            self._loop.call_soon(lambda: self._tried(is_reached))
 
-    def _take_again(self) -> None:
+    def _tried(self, is_reached: bool) -> None:
+        if not is_reached:
+            self._loop.call_later(_REACH_S, self._reach_again)
+            return
         self._is_cut_off = False
         LOG.warning("Requests are taken again: the shared state answers")
         self._consume_as_wanted()
