@@ -110,7 +110,7 @@ class Result(msgspec.Struct, frozen=True):
     value: Any = None
     failure: WireError | None = None
     why: str = ""
-    """What raised it, for an operator; a caller may learn less."""
+    """What raised the failure of a cast, for an operator; callers may learn less."""
     is_retryable: bool = False
     """Whether the same cast may succeed later."""
     is_bounded: bool = False
@@ -215,7 +215,7 @@ class Dispatcher:
         is_lasting = isinstance(error, Undeliverable) and not isinstance(error, NobodyListens)
         return Result(
             failure=to_wire(error, request_id),
-            why=redacted(f"{type(error).__name__}: {error}"),
+            why="" if message.is_call else redacted(f"{type(error).__name__}: {error}"),
             is_retryable=isinstance(error, BackendError | Conflict) and not is_lasting,
             is_bounded=isinstance(error, BusUnavailable),
             is_cut_off=isinstance(error, StateLost),

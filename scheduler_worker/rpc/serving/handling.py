@@ -369,10 +369,9 @@ class MessageHandler:
     # 3. Handled, in a slot
 
     async def _handle(self, work: Work, taken_s: float) -> None:
-        now_s = time.monotonic()
-        failing_s = now_s - (work.failing_since_s or now_s)
+        now_s, since_s = time.monotonic(), work.failing_since_s
         # A cast is retried as long as the answer to a call is sent again.
-        may_retry = not work.failures or failing_s < self._find_caller_s
+        may_retry = since_s is None or now_s - since_s < self._find_caller_s
         try:
             result = await self._dispatch(work.request, now_s - taken_s, may_retry)
         except BaseException:
