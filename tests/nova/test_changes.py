@@ -57,6 +57,24 @@ def test_hosts_that_are_forced_down_get_nothing_from_then_on(tenant):
 
 
 @few
+@pytest.mark.parametrize(("just", "other"), [("cmp1", "cmp2"), ("cmp2", "cmp1")])
+def test_a_host_is_forced_down_while_alternates_are_short(tenant, just, other):
+    """With the third host long down, no answer has the alternates that it was asked for."""
+    tenant.nova.force_down("cmp3", True)
+    try:
+        assert {built(tenant) for _ in range(4)} == {just, other}  # known to be down by now
+        for _ in range(3):
+            tenant.nova.force_down(just, True)
+            assert built(tenant) == other
+            tenant.nova.force_down(just, False)
+            tenant.leave()
+            assert built(tenant) in {just, other}
+    finally:
+        for host in (just, "cmp3"):
+            tenant.nova.force_down(host, False)
+
+
+@few
 def test_a_rack_fails_and_its_servers_are_evacuated_at_once(tenant, dead_rack):
     servers = [server for host in dead_rack for server in tenant.boot(host=host.name)]
     for host in dead_rack:

@@ -36,7 +36,9 @@ def renewed(
 ) -> Decision:
     """The decision with the alternates that there are now; nothing is reserved for them.
 
-    ``cluster`` is where it was committed; None: in several. Raises StateUnavailable.
+    The chosen hosts are answered as they were decided. Nobody checks them here, so their records
+    stay as well: verification compares what they were chosen by. ``cluster`` is where the decision
+    was committed; None: in several. Raises StateUnavailable.
     """
     if cluster is None:
         return decision
@@ -50,7 +52,10 @@ def renewed(
         view.give_back(again.claims)
     if _hosts(again) != _hosts(decision):
         return decision
-    return structs.replace(decision, selections=again.selections, records=again.records)
+    pairs = zip(decision.selections, again.selections, strict=True)
+    selections = tuple((chosen, *others) for (chosen, *_), (_, *others) in pairs)
+    seen = {uuid: decision.records[uuid] for uuid in _hosts(decision)}
+    return structs.replace(decision, selections=selections, records={**again.records, **seen})
 
 
 def _hosts(decision: Decision) -> list[str]:

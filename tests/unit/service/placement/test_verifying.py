@@ -1,7 +1,8 @@
 """Decisions are compared with the hosts' sources before they are answered."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,18 +11,19 @@ from scheduler_worker.errors import NoValidHost, PlacementUnavailable
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
+from scheduler_worker.service.feed.refreshes import Looker
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.placement import alternates
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.verifying import VerifyingPorts, deciding_traits
-from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
+from tests.support.feeds import CELL, OTHER_CELL, MemorySource, barrier, feeder
 from tests.support.hosts import request_spec
 from tests.support.interrupted import before_next
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World
-from tests.support.threads import Threads
+from tests.support.threads import Threads, in_thread
 
 NAMES = "abcde"
 FORBIDS = {"vcpus": 1, "memory_mb": 1024, "extra_specs": {"trait:CUSTOM_Y": "forbidden"}}
@@ -48,9 +50,13 @@ class Trees:
         if "uuid-a" not in roots:
             return {}
         if self.stores:
-            provider = {"uuid": "uuid-a", "traits": ["CUSTOM_Y"]}
-            self._world.report({"uuid": "uuid-a", "host": "a", "resource_providers": [provider]})
+            self.store()
         return {"uuid-a": [ResourceProvider(uuid="uuid-a", traits=("CUSTOM_Y",))]}
+
+    def store(self) -> None:
+        """Have the records know the trait, as when another request has read it."""
+        provider = {"uuid": "uuid-a", "traits": ["CUSTOM_Y"]}
+        self._world.report({"uuid": "uuid-a", "host": "a", "resource_providers": [provider]})
 
 
 class Cloud:
@@ -204,6 +210,38 @@ def test_a_change_that_was_stored_meanwhile_is_one_all_the_same(cloud, monkeypat
 
     before_next(monkeypatch, cloud.source, "services", store)
     assert cloud.hosts() == ["b"]
+
+
+# A chosen host that changes while hosts are read again for alternates, and is stored as changed
+
+
+def ask_for_more(cloud: Cloud, change: Callable[[], None], **asked: Any) -> list[str]:
+    """The answer to a request that lacks alternates, with what changes before hosts are read."""
+    cloud.force_down(*"cde")
+    fed = feeder(cloud.world, cloud.source)
+    cloud.world.clock.advance(10)
+    fed.run_due()
+    looks = barrier(cloud.world, fed, look_timeout_s=SOON_S)
+    cloud.world.feed(looks, VerifyingPorts(cloud.check_of(cloud.world), cloud.trees))
+    answer = in_thread(partial(cloud.hosts, alternates=2, **asked))
+    eventually(lambda: cloud.world.scheduler.waiting_for_feed == 1)
+    change()
+    looker = Looker(fed, lambda queries: None, cloud.world.state, cloud.world.clock)
+    assert looker.look_if_asked()
+    return answer.result(SOON_S)
+
+
+@pytest.mark.parametrize("facts", [{"disabled": True}, {"forced_down": True}])
+def test_a_chosen_host_whose_service_is_read_as_changed_for_alternates_is_not_answered(
+    cloud, facts
+):
+    assert ask_for_more(cloud, lambda: cloud.source.beat("a", **facts)) == ["b"]
+    assert cloud.world.reserved() == {"b": ["i1"]}
+
+
+def test_a_chosen_host_whose_tree_is_stored_as_changed_for_alternates_is_not_answered(cloud):
+    forbids = {"flavor": FORBIDS}
+    assert ask_for_more(cloud, lambda: cloud.trees.store(), **forbids) == ["b"]
 
 
 # Placement's trees
