@@ -40,13 +40,12 @@ def decode_aggregates(value: Any) -> list[Aggregate]:
 
 
 def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
-    """One aggregate; hosts and metadata may be null. One that never changed is as created."""
-    fields = plain(value, path, kinds.AGGREGATE)
-    if isinstance(fields, dict):
-        changed = fields.setdefault("updated_at", fields.pop("created_at", None))
-        if changed is not None:
-            fields["updated_at"] = _moment(changed, f"{path}.updated_at")
-    return typed(fields, Aggregate, path)
+    """One aggregate; hosts and metadata may be null.
+
+    Its times are not read. Nova sets ``updated_at`` on some objects that it casts, and never in its
+    database, so later casts may have an older time.
+    """
+    return typed(plain(value, path, kinds.AGGREGATE), Aggregate, path)
 
 
 # Instances

@@ -150,7 +150,7 @@ SELECTION = ObjectKind(
 
 # In reports of hosts and announcements of Nova's services
 
-AGGREGATE = _of(Aggregate, "1.3", "created_at", list_version="1.3", ignored=_STAMPS)
+AGGREGATE = _of(Aggregate, "1.3", list_version="1.3", ignored=_STAMPS)
 INSTANCE = _of(
     Instance,
     "2.8",

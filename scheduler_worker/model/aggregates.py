@@ -25,14 +25,6 @@ class Aggregate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str = ""
     hosts: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
-    updated_at: float | None = None
-    """When it was last changed, in seconds since 1970; None: not known."""
-
-    def is_older(self, known: "Aggregate | None") -> bool:
-        """Whether it says how an aggregate was before it became what is known."""
-        if self.updated_at is None or known is None or known.updated_at is None:
-            return False
-        return self.updated_at < known.updated_at
 
 
 def raw_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:

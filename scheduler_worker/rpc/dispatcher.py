@@ -76,6 +76,8 @@ class Endpoint(NamedTuple):
     methods: Mapping[str, Callable[..., Any]]
     non_blocking: frozenset[str] = frozenset()
     """Methods that never block: they are answered as soon as they are decoded."""
+    in_order: Mapping[str, Callable[[Mapping[str, Any]], str]] = {}
+    """Methods whose messages must not overtake each other -> their key, by arguments."""
 
 
 def check_names(*, topic: str, server: str | None = None, exchange: str | None = None) -> None:
@@ -132,7 +134,20 @@ class Dispatcher:
         self._non_blocking = {
             (each.namespace, name) for each, _ in self._interfaces for name in each.non_blocking
         }
+        self._in_order = {
+            (each.namespace, name): key
+            for each, _ in self._interfaces
+            for name, key in each.in_order.items()
+        }
         self._observer = observer or Observer()
+
+    def order_of(self, message: Message) -> str | None:
+        """What is handled in the order of arrival with this message; None: it waits for none."""
+        try:
+            key = self._in_order.get((message.namespace, message.method))
+        except TypeError:  # a caller may send anything as a name
+            return None
+        return key(message.args) if key and isinstance(message.args, dict) else None
 
     def is_non_blocking(self, message: Message) -> bool:
         """Whether the method may be called by a thread that must not block."""

@@ -12,7 +12,7 @@ Decodes arguments, calls the use cases, encodes answers. History of the interfac
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,11 @@ class NovaEndpoint:
         }
         if self._feeder is not None:
             casts = {name: partial(_hint, self._feeder, "aggregate" in name) for name in casts}
-        return Endpoint(None, VERSION, {"select_destinations": self.select_destinations, **casts})
+        # Each replaces what the one before said. A worker handles them as they arrive, and what one
+        # worker has handled the others leave alone.
+        in_order = {name: _aggregates if "aggregate" in name else _host for name in casts}
+        methods = {"select_destinations": self.select_destinations, **casts}
+        return Endpoint(None, VERSION, methods, in_order=in_order)
 
     async def select_destinations(
         self,
@@ -179,6 +183,16 @@ class CopiedRequests(Dispatcher):
 def _hint(feeder: Feeder, is_about_aggregates: bool, _context: Context, **_arguments: Any) -> None:
     """A cast about aggregates or instances, of which nothing is read."""
     feeder.look_now(outline=is_about_aggregates)
+
+
+def _aggregates(_arguments: Mapping[str, Any]) -> str:
+    """One message may be about several."""
+    return "aggregates"
+
+
+def _host(arguments: Mapping[str, Any]) -> str:
+    """What is said of the instances of one host."""
+    return f"host {arguments.get('host_name')!r:.300}"
 
 
 def baseapi() -> Endpoint:

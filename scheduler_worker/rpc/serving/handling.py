@@ -33,6 +33,7 @@ from scheduler_worker.rpc.serving.deliveries import (
     Work,
 )
 from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
+from scheduler_worker.rpc.serving.in_order import InOrder
 from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import Undelivered
 from scheduler_worker.rpc.slots import Slots, Task, TaskCoroutine
@@ -90,7 +91,10 @@ class ExtraConsumers:
 
 
 class Execution:
-    """Lasts from a message's admission to its end; parked, without a slot, until a retry."""
+    """Lasts from a message's admission to its end.
+
+    It is parked, without a slot, until those before it have ended, or until a retry.
+    """
 
     __slots__ = ("_extra_consumers", "_has_extra_consumer", "is_parked", "taken_s", "task")
 
@@ -106,9 +110,10 @@ class Execution:
         return self.is_parked or (self.task is not None and self.task.cancel())
 
     def park(self, *, may_open: bool) -> None:
-        """Wait for a retry; with ``may_open`` an extra consumer takes another message meanwhile.
+        """Wait for others, or for a retry.
 
-        So messages that fail again and again do not keep others waiting.
+        With ``may_open`` an extra consumer takes another message meanwhile. So messages that fail
+        again and again do not keep others waiting.
         """
         self.is_parked = True
         self._has_extra_consumer = may_open and len(self._extra_consumers) < _MOST_EXTRA_CONSUMERS
@@ -186,6 +191,7 @@ class MessageHandler:
         self.deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
         self._executions: dict[str, Execution] = {}
         """By the id of the message."""
+        self._in_order = InOrder()
         self._unsent: deque[Command] = deque()
         """Commands that wait for a broker that is blocked."""
         self._orphans: list[Work] = []
@@ -264,6 +270,9 @@ class MessageHandler:
     def _forget(self, work: Work) -> None:
         if execution := self._executions.pop(work.id, None):
             execution.unpark()
+        if (following := self._in_order.end(work)) is not None:
+            # Not at once: what is forgotten with this one, as with its connection, must not begin.
+            self._loop.call_soon(lambda: self._retry(following))
 
     # 1. Delivered
 
@@ -323,6 +332,10 @@ class MessageHandler:
             execution = self._executions[work.id] = Execution(self._extra_consumers)
             self._start_heartbeats(work, execution)
         execution.unpark()
+        key = self._dispatcher.order_of(work.request.message)
+        if key is not None and not self._in_order.may_begin(work, key):
+            execution.park(may_open=False)
+            return
         execution.task = self.run_in_slot(self._handle, work, execution.taken_s)
 
     def run_in_slot(self, function: Callable[..., TaskCoroutine], /, *args: Any) -> Task:

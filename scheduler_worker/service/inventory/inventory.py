@@ -216,32 +216,24 @@ class Inventory(HostReports):
     # Aggregates
 
     def update_aggregates(self, aggregates: Sequence[Aggregate], once: str | None = None) -> None:
-        """Add or replace aggregates by id, except aggregates older than what is known."""
-        shared = self._fleet.globals
-        for _ in range(ROUNDS):
-            self._fleet.refresh_globals()
-            with shared.lock:
-                known = shared.aggregates
-                newer = [new for new in aggregates if not new.is_older(known.get(str(new.id)))]
-                writes = [shared.replacing(records.put_aggregate(new)) for new in newer]
-            written = self._write_shared(writes, once)
-            aggregates = [new for new, done in zip(newer, written, strict=True) if not done]
-            if not aggregates:
-                return
-        raise Conflict("Other workers kept changing these aggregates; try again.")
+        """Add or replace aggregates by id.
+
+        With ``once``, a message's id, only the first worker that handles the message does so. So
+        what replaced them since stays, however late another worker is.
+        """
+        puts = [records.put_aggregate(aggregate) for aggregate in aggregates]
+        if puts:
+            self._write_shared(puts, once)
 
     def delete_aggregate(self, aggregate_id: int, *, once: str | None = None) -> None:
         """Delete an aggregate; an unknown one is ignored."""
         gone = records.gone(f"{records.AGGREGATE}{aggregate_id}")
-        self._write_shared([Transaction([gone])], once)
+        self._write_shared([gone], once)
 
-    def _write_shared(self, writes: Sequence[Transaction], once: str | None) -> Sequence[bool]:
-        """Write records that belong to no cluster; whether each was written."""
-        if not writes:
-            return ()
-        written = self._fleet.store.write(self._fleet.globals.scope, writes, once=once)
+    def _write_shared(self, puts: Sequence[Put], once: str | None) -> None:
+        """Write records that belong to no cluster."""
+        self._fleet.store.write(self._fleet.globals.scope, [Transaction(puts)], once=once)
         self._fleet.refresh_globals()
-        return written.applied
 
 
 def _read_too(host: str, read: Mapping[str, float], once: str, now_s: float) -> Put:

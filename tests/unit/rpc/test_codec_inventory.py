@@ -154,18 +154,6 @@ def test_one_aggregate_or_a_list_object():
 
 
 @pytest.mark.parametrize(
-    ("times", "updated_at"),
-    [
-        ({"created_at": "1970-01-01T00:00:05Z", "updated_at": None}, 5.0),
-        ({"created_at": "1970-01-01T00:00:05Z", "updated_at": "1970-01-01T00:00:07Z"}, 7.0),
-        ({}, None),
-    ],
-)
-def test_when_an_aggregate_was_changed(times, updated_at):
-    assert codec.decode_aggregate({"id": 1, **times}).updated_at == updated_at
-
-
-@pytest.mark.parametrize(
     ("value", "problem"),
     [
         (None, "aggregates: expected a list of Aggregate objects, got null"),

@@ -12,8 +12,8 @@ import pytest
 from scheduler_worker.errors import StateLost, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
+from scheduler_worker.rpc.serving import handling, undelivered
 from scheduler_worker.rpc.serving import server as queue_server
-from scheduler_worker.rpc.serving import undelivered
 from scheduler_worker.rpc.serving.connection import (
     ConnectionLostError,
     Listener,
@@ -43,11 +43,11 @@ class ScriptedConnection:
     """A connection whose broker is the test."""
 
     address = "broker"
+    vanished: frozenset[str] = frozenset()
     created: "list[ScriptedConnection]" = []  # noqa: RUF012 - emptied by the fixture
 
     def __init__(self, listener: Listener, _is_reconnect: bool) -> None:
         self.on_message: Any = listener.message
-        self.vanished: frozenset[str] = frozenset()
         self.is_blocked = False
         self.performed: list[Any] = []
         self.heartbeats: list[str] = []
@@ -115,13 +115,15 @@ def connections() -> list[ScriptedConnection]:
     return ScriptedConnection.created
 
 
-def make(observer: Observer | None = None, **methods: Any) -> QueueServer:
+def make(observer: Observer | None = None, in_order: Any = None, **methods: Any) -> QueueServer:
     opener: Any = ScriptedConnection
     return QueueServer(
         [opener],
         SETTINGS,
         QueueNames("nova", "topic", "one"),
-        Dispatcher([Endpoint(None, "1.0", methods)], observer or Observer()),
+        Dispatcher(
+            [Endpoint(None, "1.0", methods, in_order=in_order or {})], observer or Observer()
+        ),
         slots=2,
         limits=DeliveryLimits(),
         observer=observer or Observer(),
@@ -209,6 +211,61 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
     await_rounds(server)
     assert connection.heartbeats == ["redelivered"]
     gate.opened.set()
+    server.stop(5)
+
+
+# In order
+
+IN_ORDER = {"note": lambda arguments: arguments["key"]}
+
+
+def test_messages_of_one_key_are_handled_as_they_arrive_also_while_one_fails(
+    connections, monkeypatch
+):
+    monkeypatch.setattr(handling, "_RETRY_S", 0.001)
+    done: list[int] = []
+
+    def note(_context: Any, key: str, value: int) -> None:
+        if value == 1 and 3 not in done:
+            raise StateUnavailable("away")
+        done.append(value)
+
+    server = make(in_order=IN_ORDER, note=note)
+    server.start()
+    for value, key in ((1, "a"), (2, "a"), (3, "b"), (4, "a")):
+        connections[0].deliver(message(value, "note", args={"key": key, "value": value}))
+    eventually(lambda: connections[0].performed[-1:] == [Ack(4, multiple=True)])
+    assert done == [3, 1, 2, 4]
+    assert server.describe()["parked"] == 0
+    server.stop(5)
+
+
+def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, monkeypatch):
+    monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
+    gate, done = Gate(), []
+
+    def note(_context: Any, key: str, value: int) -> None:
+        gate(_context)
+        done.append(value)
+
+    def lost(_: Any) -> None:
+        monkeypatch.setattr(ScriptedConnection, "vanished", frozenset({"topic"}))
+        raise ConnectionLostError("gone")
+
+    server = make(in_order=IN_ORDER, note=note)
+    server.start()
+    for value in (1, 2, 3):
+        connections[0].deliver(message(value, "note", args={"key": "a", "value": value}))
+    gate.wait_for(1)
+    await_rounds(server)
+    connections[0].on_message = lost
+    connections[0].deliver(message(99, "note"))
+    eventually(lambda: len(connections) == 2 and server.problem() is None)
+    await_rounds(server)
+    assert gate.is_untouched
+    gate.opened.set()
+    eventually(lambda: server.describe()["in_hand"] == 0)
+    assert done == [1, 2, 3]
     server.stop(5)
 
 

@@ -254,28 +254,21 @@ def test_announcements_are_remembered_for_a_while_and_in_bounded_numbers(world):
     assert remembered == {}
 
 
-def test_a_late_aggregate_does_not_replace_a_newer_one(world):
-    def sent(name, updated_at):
-        world.inventory.update_aggregates([Aggregate(id=1, name=name, updated_at=updated_at)])
+def test_aggregates_are_replaced_in_the_order_of_their_arrival(world):
+    other = world.beside()
+
+    def sent(to, name, once):
+        to.inventory.update_aggregates([Aggregate(id=1, name=name)], once=once)
+        world.fleet.refresh_globals()
         return world.fleet.globals.aggregates["1"].name
 
-    assert sent("first", 10.0) == "first"
-    assert sent("late", 9.0) == "first"
-    assert sent("same second", 10.0) == "same second"
-    assert sent("timeless", None) == "timeless"
-    world.inventory.delete_aggregate(1)
+    assert sent(world, "first", "m1") == "first"
+    assert sent(world, "second", "m2") == "second"
+    assert sent(other, "first", "m1") == "second", "another worker reads it late"
+    world.inventory.delete_aggregate(1, once="m3")
     world.inventory.delete_aggregate(99)
-    other = world.beside()
-    other.fleet.refresh_globals()
+    other.inventory.update_aggregates([Aggregate(id=1, name="second")], once="m2")
     assert other.fleet.globals.aggregates == {}
-
-
-def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, monkeypatch):
-    newer = [Aggregate(id=1, name="newer", updated_at=9.0)]
-    update = world.beside().inventory.update_aggregates
-    before_next(monkeypatch, world.state, "write", lambda: update(newer))
-    world.inventory.update_aggregates([Aggregate(id=1, name="older", updated_at=8.0)])
-    assert world.fleet.globals.aggregates["1"].name == "newer"
 
 
 def test_a_record_of_a_newer_release_is_read(world):
