@@ -95,7 +95,11 @@ class StateUnavailable(BackendError):
     """Raised when the shared state, without which nothing is decided, cannot be reached in time."""
 
 
-class StateLost(StateUnavailable):
+class StateAway(StateUnavailable):
+    """Raised when the state does not serve now and may soon: it restarts, loads or fails over."""
+
+
+class StateLost(StateAway):
     """Raised when no server of the state answers this worker; other workers may reach it."""
 
 

@@ -8,10 +8,11 @@ from scheduler_worker.events import Count, Duration, Level
 from scheduler_worker.model.decision_history import Waits
 
 PhaseName = Literal[
-    "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
+    "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "state", "answer"
 ]  # fmt: skip
 """Waiting in the queue and for the cluster's lock, deciding, reserving. Waiting for pending
-reservations, for a refresh of the hosts, for Placement, for the hosts' sources."""
+reservations, for a refresh of the hosts, for Placement, for the hosts' sources, for the shared
+state while it is away."""
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -15,7 +15,7 @@ from scheduler_worker.errors import (
     NobodyListens,
     NoValidHost,
     RequestError,
-    StateLost,
+    StateAway,
     Undeliverable,
     WorkerStops,
 )
@@ -115,8 +115,8 @@ class WorkerEndpoint:
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
-            if isinstance(error, WorkerStops | StateLost):
-                raise  # the message goes to another worker
+            if isinstance(error, WorkerStops | StateAway):
+                raise  # the message goes to another worker, or is retried
             answer["error"] = _encode_error(error, request_id)
         try:
             self._publisher.cast(arguments=answer, **msgspec.structs.asdict(target))

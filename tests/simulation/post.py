@@ -123,6 +123,8 @@ class Post(Auditor):
         # A worker that is cut off leaves requests to another one.
         if event.facts["error"] == "StateUnavailable" and self._has_whole_worker():
             self._blame(f"{name} was not left to a worker that reaches the state")
+        if event.facts["error"] == "StateUnavailable" and self._has_time(name):
+            self._blame(f"{name} was refused while its caller had time to wait for the state")
         self._hear(name)
         self._check_refusal(name, event.facts["error"])
         hosts = event.facts["answer"]
@@ -137,6 +139,15 @@ class Post(Auditor):
         cut = {each.worker for each in self._plan.deeds if isinstance(each, plans.Cut)}
         is_cut_alone = self._plan.breaks() <= {plans.Cut}
         return is_cut_alone and len(cut) < self._plan.setting.workers
+
+    def _has_time(self, name: str) -> bool:
+        """Whether a caller for hosts waits for a good while yet, and the state may come back."""
+        sent = self._sent.get(name)
+        if sent is None or sent.facts["method"] != "select_destinations":
+            return False
+        is_down_alone = self._plan.breaks() <= {plans.Down, plans.Failover}
+        remaining_s = sent.facts["remaining_s"] or 0.0
+        return is_down_alone and self._now_s < sent.time_s + 0.85 * remaining_s
 
     def _hear(self, name: str) -> None:
         self._heard_s[name] = self._now_s

@@ -80,6 +80,9 @@ class Store:
         self.history = history
         self.hold_timeout_s = hold_timeout_s
         self.is_up = True
+        self.loads_until_s = 0.0
+        """Until when it answers that it loads its data."""
+        self._down_s = 0.0
         self.life = 0
         self.ahead_s = 0.0
         """By how much its clock is wrong."""
@@ -246,14 +249,18 @@ class Store:
         return Keyspace(self._now_us)
 
     def go_down(self) -> None:
-        self.is_up = False
+        self.is_up, self._down_s = False, self.machine.now_s
         blocked, self._blocked = self._blocked, {}
         for reply in (reply for waiting in blocked.values() for reply in waiting):
             reply.lose()
 
     def come_up(self, kept: Keyspace | None = None) -> None:
-        """Restart with all data; or with an earlier copy, as if nothing had been written since."""
+        """Restart with all data; or with an earlier copy, as if nothing had been written since.
+
+        It loads as long as it was down.
+        """
         self.is_up = True
+        self.loads_until_s = 2 * self.machine.now_s - self._down_s
         self.life += 1
         if kept is None:
             self.history.add("store", "is back")
@@ -416,7 +423,9 @@ class Node:
         return reply.value
 
     def _arrive(self, serve: Callable[[_Reply], None], reply: _Reply) -> None:
-        if self.reaches():
+        if self.reaches() and self._store.loads_until_s > self._machine.now_s:
+            reply.send(None, exceptions.BusyLoadingError("LOADING"))
+        elif self.reaches():
             serve(reply)
         else:
             reply.lose()

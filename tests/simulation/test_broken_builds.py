@@ -34,7 +34,7 @@ from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import Replica
 from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
-from tests.simulation.plan import Block, Crash, Cut, Drain, Nack, Plan, make
+from tests.simulation.plan import Block, Crash, Cut, Down, Drain, Nack, Plan, make
 from tests.simulation.preemption import marked_functions
 
 WITHIN = 400
@@ -79,6 +79,10 @@ def blocks(plan: Plan) -> bool:
 
 def only_cuts(plan: Plan) -> bool:
     return plan.breaks() == {Cut}
+
+
+def only_downs(plan: Plan) -> bool:
+    return plan.breaks() == {Down}
 
 
 def nacks(plan: Plan) -> bool:
@@ -202,6 +206,7 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
         ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
         ("not left to a worker", connection, "StateLost", StateUnavailable, only_cuts, 40),
+        ("while its caller had time", connection, "StateAway", StateUnavailable, only_downs, 0),
         ("nobody got the answer", PublishOutcome, "may_pass", False, nacks, 0),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

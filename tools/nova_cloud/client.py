@@ -240,15 +240,38 @@ class ComputeClient:
 
     def make_zone(self, name: str, host: str) -> int:
         """An aggregate that puts a host into a zone; answers the aggregate's id."""
-        body = {"aggregate": {"name": name, "availability_zone": name}}
-        aggregate: int = self.api.call("POST", "/os-aggregates", body)["aggregate"]["id"]
-        self.api.call("POST", f"/os-aggregates/{aggregate}/action", {"add_host": {"host": host}})
+        aggregate = self.make_aggregate(name, zone=name)
+        self.add_host(aggregate, host)
         return aggregate
 
     def delete_zone(self, aggregate: int, host: str) -> None:
-        remove = {"remove_host": {"host": host}}
-        self.api.call("POST", f"/os-aggregates/{aggregate}/action", remove)
+        self.remove_host(aggregate, host)
+        self.delete_aggregate(aggregate)
+
+    def make_aggregate(self, name: str, zone: str | None = None) -> int:
+        """An aggregate without hosts; answers its id."""
+        body = {"aggregate": {"name": name, "availability_zone": zone}}
+        aggregate: int = self.api.call("POST", "/os-aggregates", body)["aggregate"]["id"]
+        return aggregate
+
+    def set_zone(self, aggregate: int, zone: str) -> None:
+        body = {"aggregate": {"availability_zone": zone}}
+        self.api.call("PUT", f"/os-aggregates/{aggregate}", body)
+
+    def add_host(self, aggregate: int, host: str) -> None:
+        self._act_on(aggregate, "add_host", host)
+
+    def remove_host(self, aggregate: int, host: str) -> None:
+        """Take a host out, if it is in; it must have no servers."""
+        found = self.api.get(f"/os-aggregates/{aggregate}")["aggregate"]
+        if host in found["hosts"]:
+            self._act_on(aggregate, "remove_host", host)
+
+    def delete_aggregate(self, aggregate: int) -> None:
         self.api.call("DELETE", f"/os-aggregates/{aggregate}")
+
+    def _act_on(self, aggregate: int, action: str, host: str) -> None:
+        self.api.call("POST", f"/os-aggregates/{aggregate}/action", {action: {"host": host}})
 
     def flavors(self) -> dict[str, str]:
         return {each["name"]: each["id"] for each in self.api.get("/flavors")["flavors"]}

@@ -27,7 +27,7 @@ from scheduler_worker.backends.redis.nodes import (
     is_silent,
 )
 from scheduler_worker.backends.redis.outage import Outages
-from scheduler_worker.errors import StateLost, StateUnavailable
+from scheduler_worker.errors import StateAway, StateLost, StateUnavailable
 
 T = TypeVar("T")
 
@@ -214,9 +214,10 @@ class RedisServer:
 
         StateLost where no server has answered since: another one of a cluster may have.
         """
+        kind: type[StateUnavailable] = StateAway if is_passing(error) else StateUnavailable
         why = f"{remedies.REFUSED}: {error}" if is_refused(error) else str(error)
-        is_alone = self._nodes.is_single or answers == self._answers
-        kind = StateLost if is_silent(error) and is_alone else StateUnavailable
+        if is_silent(error) and (self._nodes.is_single or answers == self._answers):
+            kind = StateLost
         return kind(f"The shared state at {self.address} cannot be used: {why}")
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker import events
-from scheduler_worker.errors import DeadlineExceeded, NoValidHost
+from scheduler_worker.errors import DeadlineExceeded, NoValidHost, StateAway
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.observer import Observer, Outcome, PhaseName
 from scheduler_worker.ports import Clock, ClusterLock, Seen
@@ -31,7 +31,9 @@ from scheduler_worker.service.placement.deciding import (
 )
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
+from scheduler_worker.service.placement.jobs import Pauses
 from scheduler_worker.service.placement.lease import take_back
+from scheduler_worker.service.placement.state_pauses import StatePauses
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -127,6 +129,7 @@ class Scheduler:
         self._choice = ClusterChoice(deps)
         self._queues = ClusterQueues(deps)
         self._capacity = CapacityWaits(deps)
+        self._state_pauses = StatePauses(deps)
         self._barrier = barrier
         self._candidates = AllocationCandidatesClient(deps, asking) if asking else None
         self._claims = PlacementClaims(deps, placement) if placement else None
@@ -178,6 +181,7 @@ class Scheduler:
     def stop_waiting(self) -> None:
         """End all waits with WorkerStops, now and from now on; for Placement, while it is away."""
         self._capacity.close()
+        self._state_pauses.close()
         if self._barrier is not None:
             self._barrier.close()
         for client in (self._candidates, self._claims):
@@ -203,8 +207,8 @@ class Scheduler:
         """Choose and reserve a host for every instance of the request, and claim it in Placement.
 
         Waits in the queue. If no host passes but one would if pending reservations
-        were released, waits for that too, and for Placement, inside ``yield_slot``. ``remaining_s``
-        is how long the caller waits for the answer.
+        were released, waits for that too, and for Placement and the state, inside ``yield_slot``.
+        ``remaining_s`` is how long the caller waits for the answer.
 
         Raises:
             NoValidHost: with the diagnosis of the last attempt.
@@ -239,9 +243,16 @@ class Scheduler:
         return life.decision
 
     async def _pass_stages(self, life: _Life) -> None:
-        stages, at = self._stages, 0
+        stages, at, pauses = self._stages, 0, Pauses()
         while at < len(stages):
-            back = await stages[at][1](life)
+            try:
+                back = await stages[at][1](life)
+            except StateAway as away:
+                await self._state_pauses.pause(life, away, pauses)
+                # What was reserved and cannot be taken back is found, and kept.
+                self._take_back(life)
+                self._begin_again(life)
+                back = LifeStage.AWAIT_HOSTS
             at += 1
             if back is not None:
                 # A deployment may lack the stage to go back to: the first one from there on will
@@ -426,9 +437,12 @@ class Scheduler:
             raise NoValidHost(NOT_ENOUGH_HOSTS, life.decision.diagnosis)
         if without:
             life.request = life.request.without(without)
+        self._begin_again(life)
+        return LifeStage.ASK
+
+    def _begin_again(self, life: _Life) -> None:
         life.refused_claim, life.claim, life.has_renewed = life.claim, None, False
         life.questions, life.begun_s, life.wait_until_s = 0, None, None
-        return LifeStage.ASK
 
     @contextmanager
     def _spent(self, phase: PhaseName, life: _Life) -> Iterator[None]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from functools import cached_property
 from typing import Any
 
-from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
+from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decision_history import Waits
 from scheduler_worker.model.decisions import Decision, Diagnosis
@@ -134,6 +134,8 @@ class PlacementAttempt:
         diagnosis = error.diagnosis if isinstance(error, NoValidHost) else None
         # The text of any other error may have secrets or names of files in it.
         result = type(error).__name__ if is_ours else "InternalError"
+        if isinstance(error, StateUnavailable):
+            result = StateUnavailable.__name__  # callers hear of no other kind
         reason = error.reason if isinstance(error, NoValidHost) else str(error)
         return self._outcome(
             result, diagnosis or Diagnosis(), now_s, reason=reason if is_ours else None

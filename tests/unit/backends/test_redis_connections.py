@@ -11,7 +11,7 @@ from scheduler_worker.backends.redis import connection, outage
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, _Connections
 from scheduler_worker.backends.redis.outage import Outages
-from scheduler_worker.errors import StateLost, StateUnavailable
+from scheduler_worker.errors import StateAway, StateLost
 from tests.support.threads import Threads
 
 
@@ -58,9 +58,9 @@ def test_in_a_cluster_an_outage_is_of_the_keys_of_one_server(monkeypatch):
         server.run("write", ["a"], [])
     assert away.run.call_count == asked, "the second call knows of the outage"
     assert server.run("write", ["b"], []) is nodes.of("b").run.return_value
-    with pytest.raises(StateUnavailable) as raised:
+    with pytest.raises(StateAway) as raised:
         server.run("write", ["a"], [])
-    assert raised.type is StateUnavailable, "another server answers"
+    assert raised.type is StateAway, "another server answers"
     server.refuse()
 
 
