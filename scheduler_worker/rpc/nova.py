@@ -21,6 +21,7 @@ from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc.dispatcher import (
+    LONGEST_NAME,
     Context,
     Dispatcher,
     Endpoint,
@@ -192,7 +193,8 @@ def _aggregates(_arguments: Mapping[str, Any]) -> str:
 
 def _host(arguments: Mapping[str, Any]) -> str:
     """What is said of the instances of one host."""
-    return f"host {arguments.get('host_name')!r:.300}"
+    name = arguments.get("host_name")
+    return f"host {name[:LONGEST_NAME]}" if isinstance(name, str) else "no host"
 
 
 def baseapi() -> Endpoint:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.rpc.dispatcher import Context
+from scheduler_worker.rpc.dispatcher import Context, Dispatcher, Message
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.waiters import complete
 from tests.support.samples import SAMPLES, recorded
@@ -149,3 +149,18 @@ def test_with_a_feed_casts_are_hints_and_change_nothing(world, method, arguments
     with world.fleet.cluster("default").lock:
         world.fleet.cluster("default").refresh(world.state)
     assert world.fleet.cluster("default").seen == before
+
+
+def test_casts_about_aggregates_and_about_a_host_are_served_in_order(world):
+    served = Dispatcher([NovaEndpoint(world.scheduler, world.inventory).endpoint()])
+
+    def order_of(method: Any, args: Any) -> str | None:
+        return served.order_of(Message(method=method, args=args))
+
+    assert order_of("update_aggregates", {}) == order_of("delete_aggregate", {"aggregate": 1})
+    on_a, on_b = {"host_name": "a"}, {"host_name": "b", "instance_uuid": "i"}
+    assert order_of("sync_instance_info", on_a) == order_of("update_instance_info", on_a)
+    assert order_of("sync_instance_info", on_a) != order_of("delete_instance_info", on_b)
+    assert order_of("sync_instance_info", {"host_name": ["a"]}) is not None
+    for method, args in (("select_destinations", {}), ("sync_instance_info", 7), (["odd"], {})):
+        assert order_of(method, args) is None
