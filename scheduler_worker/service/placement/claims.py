@@ -23,12 +23,9 @@ from scheduler_worker.service.placement.claim_batcher import (
     Rollback,
 )
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.jobs import deadline_of
+from scheduler_worker.service.placement.jobs import FOR_THE_ANSWER, deadline_of
 from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
-
-_FOR_THE_ANSWER = 0.1
-"""The share of a caller's time that is left for the answer."""
 
 
 class PlacementPorts(msgspec.Struct, frozen=True):
@@ -72,7 +69,7 @@ class PlacementClaims:
         now_s, timeout_s = self._deps.clock.monotonic_s(), self._settings.timeout_s
         return ClaimJob(
             list(_consumers(request, decision)),
-            deadline_s=deadline_of(now_s, caller_deadline_s, timeout_s, kept=_FOR_THE_ANSWER),
+            deadline_s=deadline_of(now_s, caller_deadline_s, timeout_s, kept=FOR_THE_ANSWER),
             may_join=lambda found: self._is_evacuated(request, found),
             empty=refused.empty if refused else (),
         )

@@ -20,6 +20,8 @@ LOG = logging.getLogger(__name__)
 
 _SHORTEST_S, LONGEST_S = 1.0, 10.0
 """Bounds of how long one request to Placement may take."""
+FOR_THE_ANSWER = 0.1
+"""The share of a caller's time that is left for the answer."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 T = TypeVar("T")
 Answer = TypeVar("Answer")

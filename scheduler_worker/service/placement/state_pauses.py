@@ -4,14 +4,18 @@ from functools import partial
 
 from scheduler_worker.errors import StateAway, StateLost
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.jobs import Pauses, Question, Singleflight, deadline_of
+from scheduler_worker.service.placement.jobs import (
+    FOR_THE_ANSWER,
+    Pauses,
+    Question,
+    Singleflight,
+    deadline_of,
+)
 from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.waits import SlotYielding
 
 _MOST = 256
 """Requests that wait without their slots; further ones keep theirs, and no more are taken."""
-_FOR_THE_ANSWER = 0.1
-"""The share of a caller's time that is left for the answer."""
 
 
 class StatePauses:
@@ -37,7 +41,7 @@ class StatePauses:
         """
         now_s = self._clock.monotonic_s()
         deadline_s = deadline_of(
-            attempt.arrived_s, attempt.caller_deadline_s, self._timeout_s, kept=_FOR_THE_ANSWER
+            attempt.arrived_s, attempt.caller_deadline_s, self._timeout_s, kept=FOR_THE_ANSWER
         )
         if isinstance(away, StateLost) or now_s >= deadline_s:
             raise away
