@@ -154,14 +154,15 @@ OPTIONS = {
 """Group -> names, for the groups that have options of the worker, too."""
 
 FORMER = {
+    "query_placement_for_availability_zone": "zones of requests always count",
     "query_placement_for_traits_in_extra_specs": "traits in extra specs are always required",
     "scheduler_default_filters": "it is enabled_filters in [filter_scheduler] now",
     "scheduler_driver": "this worker takes the place of all drivers",
     "scheduler_host_manager": "this worker takes the place of all host managers",
     "scheduler_tracks_instance_changes": "reports and casts about instances are always used",
 }
-"""Options that releases of Nova had in [DEFAULT] -> what became of them, where another name or none
-is left. Others have lost a prefix at most."""
+"""Options that releases of Nova had, in whichever group -> what became of them, where another name
+or none is left. Others have lost a prefix at most."""
 
 GROUPS = """
     api audit_middleware_notifications barbican barbican_service_user cache cells
