@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_worker import conf
 from scheduler_worker.backends.nova import options as nova_options
+from scheduler_worker.conf import nova_compat
 from scheduler_worker.rpc import transport
 from tests.support.workers import write_config
 
@@ -67,6 +68,9 @@ def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
         ("DEFAULT", "control_exchange"),
         ("DEFAULT", "compute_driver"),
         ("compute", "max_concurrent_disk_ops"),
+        ("api", "auth_strategy"),
+        ("api", "max_limit"),
+        ("database", "synchronous_reader"),
         ("CLUSTER_LOCK", "hold_timeout"),
         ("libvirt", "virt_type"),
         ("keystone_authtoken", "password"),
@@ -78,6 +82,11 @@ def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
 )
 def test_options_that_are_read_or_are_novas_are_not_reported(tmp_path, group, option):
     assert warnings(tmp_path, **{group: {option: "1"}}) == []
+
+
+def test_a_group_that_nova_and_the_worker_have_names_novas_options():
+    ours = {group for group, _ in conf.list_opts()}
+    assert ours.isdisjoint(nova_compat.GROUPS.split())
 
 
 def test_every_option_of_the_sample_is_known(tmp_path):
