@@ -38,7 +38,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
-from scheduler_worker.rpc import bind
+from scheduler_worker.rpc import bind, transport
 from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.nova import CopiedRequests, NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
@@ -341,7 +341,7 @@ class Worker:
         """
         try:
             tried = self._conf.read_anew()
-            is_reachable = preflight.has_transport_url(self._conf)
+            is_reachable = transport.is_named(self._conf)
             problems = preflight.refusals(tried, embedded=not is_reachable)
             if problems := [*problems, *preflight.unwritable_logs(tried)]:
                 raise ConfigError("; ".join(problems))

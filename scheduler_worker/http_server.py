@@ -158,7 +158,12 @@ class HttpServer:
         reuse_port: bool = False,
         tls: Tls | None = None,
     ) -> None:
-        """Binds the port; ``option`` sets it. Raises ConfigError."""
+        """Binds the port; ``option`` sets it. ``::`` is every address, of IPv4, too.
+
+        Raises ConfigError.
+        """
+        if address == "::" and not socket.has_dualstack_ipv6():
+            address = "0.0.0.0"  # noqa: S104 - a kernel without IPv6
         free = threading.BoundedSemaphore(threads)
 
         def in_turn(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

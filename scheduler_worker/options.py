@@ -17,9 +17,9 @@ from typing import Literal
 
 import msgspec
 
-Form = Literal["", "host", "port", "multi"]
+Form = Literal["", "host", "port", "multi", "ratios"]
 """A special form of the value: an address or name of a host, a port, an option that may be given
-several times."""
+several times, a list of ``name=number`` of which other items are left out, as Nova does."""
 
 
 class Opt(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from scheduler_worker.service.tuning.policies import TuningPolicies
 
 def check_reachable(conf: Configuration, *, embedded: bool) -> None:
     """Raise ConfigError where no client could reach the worker, unless it is ``embedded``."""
-    is_set = has_transport_url(conf)
+    is_set = transport.is_named(conf)
     if not is_set and not embedded:
         raise ConfigError(
             "[DEFAULT] transport_url is not set, so that no client could reach this worker (read: "
@@ -42,12 +42,6 @@ def check_reachable(conf: Configuration, *, embedded: bool) -> None:
             "--embedded is for a worker without [DEFAULT] transport_url, which is set; leave out "
             "one of them"
         )
-
-
-def has_transport_url(conf: Configuration) -> bool:
-    """Whether a client could reach the worker."""
-    transport.register_opts(conf)
-    return bool(conf.get_location("transport_url").location.is_user_controlled)
 
 
 def check_processes(settings: Settings, processes: int) -> None:

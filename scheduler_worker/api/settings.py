@@ -13,8 +13,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[api]``; times in seconds."""
 
     address: Annotated[str, Opt(form="host")] = "127.0.0.1"
-    """Address that the REST API listens on. Set certificate_file before it is reached over a
-    network: passwords and tokens are sent with requests."""
+    """Address that the REST API listens on; `::` is every address of IPv4 and IPv6. Set
+    certificate_file before it is reached over a network: passwords and tokens are sent with
+    requests."""
     port: Annotated[int, Opt(form="port")] = 8780
     """Port of the REST API; 0: a free one."""
     threads: Annotated[int, Opt(min=1, max=200)] = 10

@@ -18,7 +18,8 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Opt(secret=True)] = "memory://"
     """The store of all workers' hosts, locks and reservations: memory:// for a single process, or
     redis://[user:password@]host:port/db, rediss://... for TLS, or
-    redis+sentinel://host:port,host:port/service/db, or redis+cluster://host:port,host:port."""
+    redis+sentinel://host:port,host:port/service/db, or redis+cluster://host:port,host:port.
+    Sentinels with an account: ?sentinel_username=user&sentinel_password=password."""
     prefix: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,64}$")] = PREFIX
     """Prefix of every key. Workers with different prefixes share nothing."""
     wait_replicas: Annotated[int, Opt(min=0, max=10)] = 0

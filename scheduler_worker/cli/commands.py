@@ -22,7 +22,6 @@ _NOWHERE = (
     "Say where the workers are: --config-file FILE, --url rabbit://..., or the variable "
     "OS_DEFAULT__TRANSPORT_URL"
 )
-_UNSET = {"opt_default", "set_default"}
 
 
 class PlainCommand(Command):
@@ -154,12 +153,11 @@ def connected(arguments: argparse.Namespace) -> "Iterator[SchedulerClient]":
     from oslo_config import cfg
 
     from scheduler_worker.client import SchedulerClient
-    from scheduler_worker.rpc.transport import Bus, register_opts
+    from scheduler_worker.rpc.transport import Bus, is_named
 
     conf = configuration_of(arguments)
     try:
-        register_opts(conf)
-        if not arguments.url and conf.get_location("transport_url").location.name in _UNSET:
+        if not is_named(conf) and not arguments.url:
             raise ConfigError(_NOWHERE)
         topic, exchange = arguments.topic or conf.rpc.topic, conf.rpc.exchange
         bus = Bus(conf, url=arguments.url, exchange=exchange)

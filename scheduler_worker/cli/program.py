@@ -108,8 +108,10 @@ class CommandProgram(App):
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run a command; its errors become a sentence and a status."""
-        if argv[0] == "help":  # cliff's form of --help after other options
-            argv = list(takewhile(lambda word: not word.startswith("-"), argv))
+        is_help = argv[0] == "help"  # cliff's form of --help after other options, too
+        argv = self._command_first(argv[is_help:])
+        if is_help:
+            argv = ["help", *takewhile(lambda word: not word.startswith("-"), argv)]
         if not self._is_known(argv):
             self.parser.error(self._unknown(argv))
         silenced = logging.root.manager.disable
@@ -124,6 +126,14 @@ class CommandProgram(App):
     def clean_up(self, cmd: Any, result: int, err: BaseException | None) -> None:
         """Keep the error, which cliff logs, and forgets."""
         self._failure = err
+
+    def _command_first(self, argv: list[str]) -> list[str]:
+        """The words with what stands before the command after it: options are the command's."""
+        at = next((at for at in range(len(argv)) if self._is_known(argv[at:])), 0)
+        if not at or not argv[0].startswith("-"):
+            return argv
+        _, name, rest = self.command_manager.find_command(argv[at:])
+        return [*name.split(), *argv[:at], *rest]
 
     def _is_known(self, argv: list[str]) -> bool:
         """Whether it names a command, or help for one or for a group."""

@@ -103,7 +103,10 @@ class ExplainPlacement(_OfRequests):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
-            "--why-not", action="append", metavar="HOST", help="only this host; repeatable"
+            "--why-not",
+            action="append",
+            metavar="HOST",
+            help="only this host, with every filter that rejects it; repeatable",
         )
         parser.add_argument(
             "--limit", type=int, default=10, metavar="N", help="hosts of each cluster; default: 10"
@@ -256,7 +259,8 @@ def _explained(part: ClusterExplanation) -> Iterator[str]:
 
 def _verdict(verdict: HostVerdict) -> str:
     if verdict.rejected_by:
-        return f"{verdict.rejected_by}: {verdict.reason}"
+        first = f"{verdict.rejected_by}: {verdict.reason}"
+        return "".join([first, *(f"\n    also {each}" for each in verdict.also_rejected_by)])
     parts = [f"{part.name} {part.product:.2f}" for part in verdict.weights
              if part.product]  # fmt: skip
     weight = verdict.weight

@@ -205,7 +205,7 @@ def inspected(conf: Configuration) -> tuple[Settings, list[str]]:
 
 
 def unread(conf: Configuration) -> list[str]:
-    """Sentences about options and groups in the files that nothing reads, such as typing errors."""
+    """Sentences about options and groups that are set and nothing reads, such as typing errors."""
     libraries = [*_of_bus(conf), *unknown.of_libraries("oslo.config", "oslo.log")]
     foreign = [*libraries, (None, conf.cli_opts), *_of_nova(conf)]
     return unknown.unknown(conf, TABLE.options, foreign)
@@ -235,6 +235,11 @@ def notices(conf: Configuration) -> list[str]:
     """Sentences about options that do not do what they seem to."""
     _of_bus(conf)
     sentences = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
+    sentences += [
+        f"[{each.group}] {each.name}: {item!r} is left out, for it is no name=number; correct it"
+        for each in TABLE.declared
+        for item in each.left_out(conf)
+    ]
     used_s = TABLE.read(conf, HeartbeatSettings).down_after_s
     if conf.service_down_time != used_s:
         sentences.append(

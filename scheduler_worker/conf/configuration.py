@@ -2,14 +2,21 @@
 
 import contextlib
 import io
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from oslo_config import cfg, iniparser
+from oslo_utils import netutils
 
 from scheduler_worker import __version__
 from scheduler_worker.errors import ConfigError
+
+_VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
+_NOVAS_DEFAULTS = {"my_ip": netutils.get_my_ipv4}
+"""Options of Nova's that files use, such as ``$my_ip``, without setting them."""
 
 
 class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
@@ -48,7 +55,10 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
         return [*self.config_file, *paths]
 
     def sections(self) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-        """Each file, with the options that it sets by the name of their section."""
+        """Each file and variable of the environment, with what it sets by the name of the section.
+
+        What comes later takes precedence.
+        """
         for path in self.files:
             sections: dict[str, dict[str, Any]] = {}
             with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
@@ -56,6 +66,42 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
                 # elsewhere.
                 cfg.ConfigParser(path, sections).parse()
             yield path, sections
+        for variable, value in sorted(os.environ.items()):
+            if (match := _VARIABLE.fullmatch(variable)) is not None:
+                group, option = match.groups()
+                group = group if group == "DEFAULT" else group.lower()
+                yield variable, {group: {option.lower(): [value]}}
+
+    def substituted(self, name: str) -> str:
+        """What ``$name`` stands for where no option of that name is registered.
+
+        A file that is shared with Nova may name any option of Nova's so.
+
+        Raises ValueError: nothing sets it. It is not shown: it may be a part of a password.
+        """
+        group, _, option = name.rpartition(".")
+        values = [
+            options[option][-1]
+            for _, sections in self.sections()
+            for section, options in sections.items()
+            if section.lower() == (group or "default").lower() and option in options
+        ]
+        if values:
+            return str(self._substitute(values[-1]))
+        if name in _NOVAS_DEFAULTS:
+            return str(_NOVAS_DEFAULTS[name]())
+        raise ValueError(
+            "a $ in it stands before a name that nothing sets; set that option, or write $$ for "
+            "each $ of a password"
+        )
+
+    class StrSubWrapper(cfg.ConfigOpts.StrSubWrapper):  # type: ignore[misc]
+        """What oslo.config looks up ``$name`` in."""
+
+        def __getitem__(self, key: str) -> Any:
+            with contextlib.suppress(cfg.NoSuchOptError, cfg.NoSuchGroupError):
+                return super().__getitem__(key)
+            return self.conf.substituted(key)
 
     def sets(self, group: str) -> bool:
         """Whether a file or the environment sets an option of the group."""

@@ -16,11 +16,17 @@ from msgspec import Meta, structs
 from oslo_config import cfg
 
 from scheduler_worker.options import Opt, texts
+from scheduler_worker.scheduling.ratios import ratio
 
 DEFAULT = "DEFAULT"
 
 _UNIT = re.compile(r"_(s|mb)$")
-_FORMS = {"host": cfg.HostAddressOpt, "port": cfg.PortOpt, "multi": cfg.MultiStrOpt}
+_FORMS = {
+    "host": cfg.HostAddressOpt,
+    "port": cfg.PortOpt,
+    "multi": cfg.MultiStrOpt,
+    "ratios": cfg.ListOpt,
+}
 _CLASSES = {
     bool: cfg.BoolOpt,
     float: cfg.FloatOpt,
@@ -55,9 +61,20 @@ class Declared(NamedTuple):
 
     def value(self, conf: Any) -> Any:
         """The present value, as the field has it."""
-        value = (conf if self.group == DEFAULT else conf[self.group])[self.name]
+        value = self._value(conf)
+        if self.opt.form == "ratios":
+            value = [item for item in value if ratio(item)]
         make = _READ.get(_origin(_plain(self.field.type)))
         return value if make is None or value is None else make(value)
+
+    def left_out(self, conf: Any) -> list[str]:
+        """The items of the present value that are not of the option's form."""
+        if self.opt.form != "ratios":
+            return []
+        return [item for item in self._value(conf) if item and not ratio(item)]
+
+    def _value(self, conf: Any) -> Any:
+        return (conf if self.group == DEFAULT else conf[self.group])[self.name]
 
     def option(self, help_text: str | None = None) -> cfg.Opt:
         """The option of oslo.config."""

@@ -100,7 +100,7 @@ _OF_DATABASES = """
     connection_recycle_time connection_trace db_inc_retry_interval db_max_retries
     db_max_retry_interval db_retry_interval max_overflow max_pool_size max_retries
     mysql_enable_ndb mysql_sql_mode mysql_wsrep_sync_wait pool_timeout retry_interval
-    slave_connection sqlite_synchronous synchronous use_db_reconnect
+    slave_connection sqlite_synchronous synchronous synchronous_reader use_db_reconnect
     """
 
 OPTIONS = {
@@ -148,23 +148,37 @@ OPTIONS = {
         resource_provider_association_refresh sharing_providers_max_uuids_per_request
         shutdown_retry_interval update_resources_max_workers vmdk_allowed_types
         """,
+    "api": """
+        compute_link_prefix config_drive_skip_versions dhcp_domain enable_instance_password
+        glance_link_prefix instance_list_cells_batch_fixed_size
+        instance_list_cells_batch_strategy instance_list_per_project_cells
+        list_records_by_skipping_down_cells local_metadata_per_cell max_limit
+        metadata_cache_expiration neutron_default_project_id neutron_default_tenant_id
+        response_validation use_neutron_default_nets vendordata_dynamic_connect_timeout
+        vendordata_dynamic_failure_fatal vendordata_dynamic_read_timeout
+        vendordata_dynamic_ssl_certfile vendordata_dynamic_targets vendordata_jsonfile_path
+        vendordata_providers
+
+        auth_strategy fping_path hide_server_address_states use_forwarded_for
+        """,
     "api_database": _OF_DATABASES,
     "database": _OF_DATABASES,
 }
 """Group -> names, for the groups that have options of the worker, too."""
 
 FORMER = {
+    "query_placement_for_availability_zone": "zones of requests always count",
     "query_placement_for_traits_in_extra_specs": "traits in extra specs are always required",
     "scheduler_default_filters": "it is enabled_filters in [filter_scheduler] now",
     "scheduler_driver": "this worker takes the place of all drivers",
     "scheduler_host_manager": "this worker takes the place of all host managers",
     "scheduler_tracks_instance_changes": "reports and casts about instances are always used",
 }
-"""Options that releases of Nova had in [DEFAULT] -> what became of them, where another name or none
-is left. Others have lost a prefix at most."""
+"""Options that releases of Nova had, in whichever group -> what became of them, where another name
+or none is left. Others have lost a prefix at most."""
 
 GROUPS = """
-    api audit_middleware_notifications barbican barbican_service_user cache cells
+    audit_middleware_notifications barbican barbican_service_user cache cells
     cinder conductor console consoleauth cors crypto cyborg devices
     ephemeral_storage_encryption glance guestfs healthcheck hyperv image_cache ironic
     key_manager keymgr keystone keystone_authtoken libvirt manila mks neutron notifications

@@ -1,4 +1,4 @@
-"""Finds options and groups in the files that nothing reads, and suggests the nearest name.
+"""Finds options and groups that are set and that nothing reads, and suggests the nearest name.
 
 A file may be shared with Nova, so Nova's own names (``nova_compat``) are ignored.
 """
@@ -36,8 +36,8 @@ def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
 
 
 def unknown(conf: Configuration, ours: Listed, foreign: Listed) -> list[str]:
-    """A sentence for each option and group in the files that neither the worker nor ``foreign``
-    have.
+    """A sentence for each option and group in files and environment that neither the worker nor
+    ``foreign`` have.
     """
     own, known = _names(ours), _names([*ours, *foreign])
     return [
@@ -74,7 +74,8 @@ def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) ->
     novas = {*nova_compat.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
     for option in options:
         if option not in known[group] and option not in novas:
-            place = _place(group, option, ours)
+            plain = option.lstrip("-").replace("-", "_")
+            place = f"; it is {plain}" if plain in known[group] else _place(group, plain, ours)
             if not place and (place := _hint(option, known[group], "{}")) and is_of_library:
                 place += _SHARED
             yield f"[{section}] {option} is no option that is read{place}"
@@ -82,7 +83,7 @@ def _unknown(section: str, options: Iterable[str], ours: Names, known: Names) ->
 
 def _place(group: str, option: str, ours: Names) -> str:
     """The option's new home, as the end of a sentence; empty if no group has such a name."""
-    if group == DEFAULT and option in nova_compat.FORMER:
+    if option in nova_compat.FORMER:
         return f"; {nova_compat.FORMER[option]}"
     if (group, option) in _REMOVED:
         return f"; {_REMOVED[group, option]}"

@@ -106,13 +106,26 @@ class Ranked(msgspec.Struct, frozen=True, gc=False, array_like=True):
         )
 
 
+class Rejection(msgspec.Struct, frozen=True, gc=False):
+    """A filter that rejects a host, and why."""
+
+    filter: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.filter}: {self.reason}"
+
+
 class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The outcome for one host: rejected by a filter with a reason, or weighed."""
 
     host: str
     nodename: str
     rejected_by: str | None = None
+    """The first filter that rejects it."""
     reason: str | None = None
+    also_rejected_by: tuple[Rejection, ...] = ()
+    """The others that would; only of a host that was asked for by name."""
     weight: float | None = None
     weights: tuple[WeightPart, ...] = ()
 

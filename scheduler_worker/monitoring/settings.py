@@ -20,8 +20,8 @@ class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The same of scheduler-worker-api without a worker inside; 0: none. A port of its own, so that
     both programs of a host may read one file."""
     address: Annotated[str, Opt(form="host")] = "127.0.0.1"
-    """Address that the HTTP server listens on. It has no access control; its pages contain names of
-    clusters and filters, and no secrets."""
+    """Address that the HTTP server listens on; `::` is every address of IPv4 and IPv6. It has no
+    access control. Its pages contain names of clusters and filters, and no secrets."""
     stalled_after_s: Annotated[float, Opt(min=1)] = 30.0
     """Seconds without a heartbeat of the thread that moves messages after which the worker counts
     as hung: /livez fails, and systemd's watchdog gets no more heartbeats."""

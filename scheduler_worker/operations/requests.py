@@ -32,7 +32,11 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         list[str] | None, Meta(description="Its instances; else they have no reservations.")
     ] = None
     hosts: Annotated[
-        list[str] | None, Meta(description="The hosts to explain, by name; else all.")
+        list[str] | None,
+        Meta(
+            description="The hosts to explain, by name, with every filter that rejects them. Else "
+            "all, with the first such filter."
+        ),
     ] = None
     limit: Annotated[
         int, Meta(ge=1, le=MAX_VERDICTS, description="Hosts of each cluster at most.")

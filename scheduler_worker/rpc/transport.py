@@ -50,6 +50,7 @@ from oslo_messaging._metrics import client as metrics
 from oslo_messaging._tracing import client as tracing
 
 _MAX_PORT = 65535
+_UNSET = {"opt_default", "set_default"}
 _RABBIT = "oslo_messaging_rabbit"
 _EMBEDDED_SCHEME = "local"
 _SCHEMES = {"rabbit", "kombu", _EMBEDDED_SCHEME}
@@ -58,6 +59,13 @@ _PUBLISH_RETRIES = 2
 _EMBEDDED = BusSettings(kind="local")
 _CLOSE_S = 1.0
 """An idle reply queue takes up to 5 s to close, which is not waited for."""
+
+
+def is_named(conf: cfg.ConfigOpts) -> bool:
+    """Whether ``transport_url`` is set, so that clients and workers can meet."""
+    if "transport_url" not in conf:
+        register_opts(conf)
+    return conf.get_location("transport_url").location.name not in _UNSET
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:

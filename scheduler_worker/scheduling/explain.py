@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import structs
 
-from scheduler_worker.model.decisions import Diagnosis, HostVerdict, NearMiss, WeightPart
+from scheduler_worker.model.decisions import (
+    Diagnosis,
+    HostVerdict,
+    NearMiss,
+    Rejection,
+    WeightPart,
+)
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows
 from scheduler_worker.model.requests import RequestSpec
@@ -65,8 +71,9 @@ def explain(
 ) -> Diagnosis:
     """Explains the decision for the first instance; nothing is consumed.
 
-    ``only`` names the hosts to report. At most ``limit`` verdicts are returned: of the hosts that
-    passed, best first, then the others.
+    ``only`` names the hosts to report, each with every filter that rejects it.
+
+    At most ``limit`` verdicts are returned: of the hosts that passed, best first, then the others.
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None
     spec = structs.replace(request.spec, instance_uuid=uuid)
@@ -78,9 +85,12 @@ def explain(
     reported = [row for row in order + rejected if named is None or row in named]
     rows = reported[:limit]
     verdicts = _weighings(pipeline, hosts, evaluation, spec, {*rows, *order[:2]})
-    for row in rows:
-        if row not in verdicts:
-            verdicts[row] = _rejection(pipeline, hosts.state(row), evaluation, spec)
+    refused = [row for row in rows if row not in verdicts]
+    others = _rejections(pipeline, hosts, spec, refused if only else [])
+    for row in refused:
+        verdict = _rejection(pipeline, hosts.state(row), evaluation, spec)
+        also = (each for each in others.get(row, ()) if each.filter != verdict.rejected_by)
+        verdicts[row] = structs.replace(verdict, also_rejected_by=tuple(also))
     return structs.replace(
         results.diagnosis(),
         verdicts=tuple(verdicts[row] for row in rows),
@@ -120,6 +130,18 @@ def _rejection(
     named = (unit for unit in pipeline.evaluator.filters if unit.name == name)
     why = next((unit.reason(host, spec) for unit in named), None)
     return HostVerdict(host=host.host, nodename=host.nodename, rejected_by=name, reason=why)
+
+
+def _rejections(
+    pipeline: Pipeline, hosts: HostTable, spec: RequestSpec, rows: Sequence[int]
+) -> dict[int, list[Rejection]]:
+    """Every filter that rejects each of these hosts, whatever the filters before it say."""
+    found: dict[int, list[Rejection]] = {row: [] for row in rows}
+    view = hosts.take(np.array(rows, dtype=np.intp))
+    for unit in pipeline.evaluator.asked(spec) if rows else ():
+        for row in np.array(rows)[~unit.passes(view, spec)].tolist():
+            found[row].append(Rejection(unit.name, unit.reason(hosts.state(row), spec)))
+    return found
 
 
 def _weighings(

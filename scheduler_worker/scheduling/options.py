@@ -14,8 +14,6 @@ from scheduler_worker.options import Opt
 
 ALL_FILTERS = "scheduler_worker.filters.all_filters"
 ALL_WEIGHERS = "scheduler_worker.weights.all_weighers"
-NOVA_ALL_FILTERS = "nova.scheduler.filters.all_filters"
-NOVA_ALL_WEIGHERS = "nova.scheduler.weights.all_weighers"
 
 DEFAULT_FILTERS = (
     *("ComputeFilter", "AvailabilityZoneFilter", "CoreFilter", "RamFilter", "DiskFilter"),
@@ -29,12 +27,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     available_filters: Annotated[tuple[str, ...], Opt(form="multi")] = (ALL_FILTERS,)
     """Filters that may be enabled: names under which packages register them, module.Class paths, or
-    scheduler_worker.filters.all_filters for all registered ones."""
+    scheduler_worker.filters.all_filters for all registered ones. A path in nova.scheduler stands
+    for the name at its end."""
     enabled_filters: Annotated[tuple[str, ...], Opt()] = DEFAULT_FILTERS
     """The filters that a host must pass, in this order."""
     weight_classes: Annotated[tuple[str, ...], Opt()] = (ALL_WEIGHERS,)
     """The weighers: names under which packages register them, module.Class paths, or
-    scheduler_worker.weights.all_weighers for all registered ones."""
+    scheduler_worker.weights.all_weighers for all registered ones. A path in nova.scheduler stands
+    for the name at its end."""
     values: Mapping[str, Any] = {}
     """What operators set of units' parameters, by name, and the factors of weights."""
 

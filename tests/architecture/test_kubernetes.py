@@ -113,7 +113,7 @@ def test_the_ports_are_those_of_the_configuration(configured):
         assert used["livenessProbe"]["httpGet"]["path"] == "/livez"
         assert used["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert one("Service", "scheduler-worker-api")["spec"]["ports"][0]["targetPort"] in ports[1]
-    assert settings.monitoring.address == settings.api.address == "0.0.0.0"
+    assert settings.monitoring.address == settings.api.address == "::"
     let_in = {
         port["port"]
         for each in DOCUMENTS if each["kind"] == "NetworkPolicy"

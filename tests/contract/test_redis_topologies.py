@@ -35,7 +35,7 @@ ELSEWHERE = "rack 2"
 
 
 def ask(server: RedisServer, *words: Any) -> Any:
-    with redis.Redis(LOOPBACK, server.port) as client:
+    with redis.Redis(LOOPBACK, server.port, **server.account) as client:
         return client.execute_command(*words)
 
 

@@ -1,8 +1,10 @@
 """Monitoring of a worker: pages over HTTP, a log line for each decision, dumps while it hangs."""
 
+import contextlib
 import json
 import logging
 import signal
+import socket
 import uuid
 
 import pytest
@@ -118,6 +120,20 @@ def test_a_page_that_fails_shows_no_details(health, port, caplog):
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(ConfigError, match=r"\[monitoring\] port: cannot listen on 192.0.2.1"):
         Monitor(Told(), MonitoringSettings(address="192.0.2.1", port=free_port())).start()
+
+
+@pytest.mark.parametrize("has_ipv6", [True, False])
+def test_every_address_is_also_that_of_the_protocol_that_a_machine_has(monkeypatch, has_ipv6):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_ipv6)
+    monitor = Monitor(Told(), MonitoringSettings(address="::", port=free_port()))
+    monitor.start()
+    reached = []
+    for loopback in ("127.0.0.1", "::1"):
+        with contextlib.suppress(OSError):
+            socket.create_connection((loopback, monitor.port)).close()
+            reached.append(loopback)
+    monitor.stop()
+    assert reached == (["127.0.0.1", "::1"] if has_ipv6 else ["127.0.0.1"])
 
 
 @pytest.fixture

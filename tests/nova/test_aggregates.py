@@ -54,6 +54,8 @@ def test_hosts_join_and_leave_a_zone_after_it_was_renamed(casts_alone):
     aggregate = nova.make_aggregate("rack")
     try:
         nova.add_host(aggregate, "cmp1")
+        tenant.boot()  # takes a while: Nova's times are whole seconds
+        tenant.leave()
         nova.set_zone(aggregate, ZONE)
         nova.add_host(aggregate, "cmp2")
         servers = tenant.boot("whole", count=2, zone=ZONE)

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support.patience import PROCESS_S
 
@@ -194,6 +194,7 @@ class RedisServer(Server):
     """
 
     name = "Redis"
+    account: Mapping[str, Any] = {}
 
     def __init__(self, directory: Path, **options: object) -> None:
         super().__init__(directory)
@@ -226,9 +227,13 @@ class RedisServer(Server):
 
 
 class RedisSentinel(RedisServer):
-    """The only sentinel of the service ``blue``, whose first master is given."""
+    """The only sentinel of the service ``blue``, whose first master is given.
+
+    It answers an account of its own alone.
+    """
 
     name = "Sentinel"
+    account: Mapping[str, Any] = {"username": "me", "password": "hush"}
 
     def __init__(self, directory: Path, master: RedisServer) -> None:
         super().__init__(directory)
@@ -236,13 +241,14 @@ class RedisSentinel(RedisServer):
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{LOOPBACK}:{self.port}/blue/0"
+        return f"redis+sentinel://{LOOPBACK}:{self.port}/blue/0?sentinel_username=me&sentinel_password=hush"
 
     def command(self) -> list[str]:
         file = self.directory / "sentinel.conf"  # the sentinel writes to it too
         if not file.exists():
             file.write_text(
                 f"port {self.port}\nbind {LOOPBACK}\ndir {self.directory.resolve()}\n"
+                "user default on nopass ~* &* -@all +info +ping\nuser me on >hush &* +@all\n"
                 f"sentinel monitor blue {LOOPBACK} {self._master.port} 1\n"
                 "sentinel down-after-milliseconds blue 600000\n"  # a busy master is no failure
             )

@@ -106,23 +106,30 @@ def test_every_form_of_a_redis_url_opens_an_engine(tmp_path, url):
     state.close()
 
 
-def test_filters_may_be_named_by_path_and_in_novas_spelling(tmp_path):
+@pytest.mark.parametrize(
+    ("weights", "count"),
+    [
+        ("nova.scheduler.weights.all_weighers", 13),
+        ("nova.scheduler.weights.ram.RAMWeigher, CPUWeigher", 2),
+    ],
+)
+def test_units_may_be_named_by_path_and_in_novas_spelling(tmp_path, weights, count):
     worker = build(
         tmp_path,
         filter_scheduler={
             "available_filters": [
-                "nova.scheduler.filters.all_filters",
+                "nova.scheduler.filters.core_filter.CoreFilter",
                 "tests.support.plugins.EvenHostsFilter",
             ],
             "enabled_filters": "CoreFilter,EvenHostsFilter",
-            "weight_classes": "nova.scheduler.weights.all_weighers",
+            "weight_classes": weights,
         },
     )
     assert [unit.name for unit in worker.pipelines.nova.filters] == [
         "CoreFilter",
         "EvenHostsFilter",
     ]
-    assert len(worker.pipelines.nova.weights) >= 12
+    assert len(worker.pipelines.nova.weights) == count
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h1"), host("h2")))
         decision = worker.scheduler.select(request("i1"))
@@ -149,6 +156,7 @@ def test_a_unit_that_does_not_declare_its_reads_is_warned_of(tmp_path, caplog):
         ("available_filters", "no.such.Filter", "nothing is known under no.such.Filter"),
         ("available_filters", "pathlib.Path", "is not a Filter"),
         ("weight_classes", "RAMWeigherr", "did you mean RAMWeigher"),
+        ("weight_classes", "nova.scheduler.weights.ram.RamWeigher", "did you mean RAMWeigher"),
     ],
 )
 def test_unknown_units_are_named(tmp_path, option, name, complaint):

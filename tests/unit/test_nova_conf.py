@@ -169,6 +169,20 @@ def test_queues_that_are_not_mirrored_are_warned_of(load_groups):
     assert "rabbit_ha_queues mirrors nothing" in notice
 
 
+def test_an_item_of_a_list_that_nova_leaves_out_is_left_out_and_named(load_groups):
+    loaded = load_groups(
+        metrics={"weight_setting": "a=1.o, b=2,"},
+        filter_scheduler={"image_props_weight_setting": "os_distro=nan"},
+    )
+    values = conf.settings(loaded).options.values
+    assert values["metrics_weight_setting"] == ("b=2",)
+    assert values["image_props_weight_setting"] == ()
+    assert [notice.partition(" is left out")[0] for notice in conf.notices(loaded)] == [
+        "[filter_scheduler] image_props_weight_setting: 'os_distro=nan'",
+        "[metrics] weight_setting: 'a=1.o'",
+    ]
+
+
 def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):
     found = load(nova_conf)
     before = "\n".join(conf.unused(found))
@@ -177,6 +191,35 @@ def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):
     assert "there are no cell databases to read" in before
     assert "there are no cell databases to read" not in after
     assert "nova-manage cell_v2 discover_hosts" in after
+
+
+def test_an_option_of_novas_may_stand_in_one_of_ours(load_groups):
+    connection = "sqlite:///$state_path/${my_ip}/$$x"
+    loaded = load_groups(
+        DEFAULT={"state_path": "/var/$instances_path", "instances_path": "i", "my_ip": "192.0.2.7"},
+        api_database={"connection": connection},
+        nova_feed={"enabled": True},
+    )
+    feed = conf.settings(loaded).nova_feed
+    assert feed.databases.api_connection == "sqlite:////var/i/192.0.2.7/$x"
+    assert conf.unread(loaded) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "scheme"),
+    [
+        ("DEFAULT", "transport_url", "rabbit"),
+        ("state", "url", "redis"),
+        ("policy_store", "connection", "postgresql"),
+        ("database", "connection", "mysql"),
+    ],
+)
+def test_no_part_of_a_password_with_a_dollar_is_shown(load_groups, group, name, scheme):
+    config = load_groups(**{group: {name: f"{scheme}://user:pa$SECRET@host/0"}})
+    problem = next(each for each in preflight.refusals(config, embedded=True) if name in each)
+    assert problem.startswith(f"[{group}] {name}: a $ in it")
+    assert "write $$" in problem
+    assert "SECRET" not in problem
 
 
 def test_the_feed_needs_the_api_database(load_groups):

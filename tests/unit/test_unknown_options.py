@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_worker import conf
 from scheduler_worker.backends.nova import options as nova_options
+from scheduler_worker.conf import nova_compat
 from scheduler_worker.rpc import transport
 from tests.support.workers import write_config
 
@@ -40,6 +41,16 @@ def warnings(tmp_path, **groups):
                                                  "[filter_scheduler] now"),
         ("DEFAULT", "metrics_weight_setting", "[DEFAULT] metrics_weight_setting is no option that "
                                               "is read; it is weight_setting in [metrics] now"),
+        ("DEFAULT", "--scheduler_default_filters",
+                    "[DEFAULT] --scheduler_default_filters is no option that is read; it is "
+                    "enabled_filters in [filter_scheduler] now"),
+        ("pending", "--ttl", "[pending] --ttl is no option that is read; it is ttl"),
+        ("scheduler", "query_placement_for_availability_zone",
+                      "[scheduler] query_placement_for_availability_zone is no option that is "
+                      "read; zones of requests always count"),
+        ("scheduler", "query_placement_for_traits_in_extra_specs",
+                      "[scheduler] query_placement_for_traits_in_extra_specs is no option that is "
+                      "read; traits in extra specs are always required"),
         ("nova_feed", "placement_refresh", "[nova_feed] placement_refresh is no option that is "
                                            "read; hosts are read when they change"),
         ("zzz", "x", "[zzz] is no group that is read"),
@@ -57,6 +68,9 @@ def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
         ("DEFAULT", "control_exchange"),
         ("DEFAULT", "compute_driver"),
         ("compute", "max_concurrent_disk_ops"),
+        ("api", "auth_strategy"),
+        ("api", "max_limit"),
+        ("database", "synchronous_reader"),
         ("CLUSTER_LOCK", "hold_timeout"),
         ("libvirt", "virt_type"),
         ("keystone_authtoken", "password"),
@@ -68,6 +82,11 @@ def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
 )
 def test_options_that_are_read_or_are_novas_are_not_reported(tmp_path, group, option):
     assert warnings(tmp_path, **{group: {option: "1"}}) == []
+
+
+def test_a_group_that_nova_and_the_worker_have_names_novas_options():
+    ours = {group for group, _ in conf.list_opts()}
+    assert ours.isdisjoint(nova_compat.GROUPS.split())
 
 
 def test_every_option_of_the_sample_is_known(tmp_path):
@@ -92,3 +111,13 @@ def test_files_of_a_directory_are_read_too(tmp_path):
     loaded = conf.load(["--config-dir", str(folder)])
     assert loaded.files == [str(path)]
     assert conf.unread(loaded)[0].startswith(f"{path}: [pending] tll ")
+
+
+def test_a_variable_of_the_environment_that_nothing_reads_is_reported(monkeypatch):
+    monkeypatch.setenv("OS_CLUSTER_LOCK__HOLD_TIMOUT", "3")
+    monkeypatch.setenv("OS_DEFAULT__TRANSPORT_URL", "local:/")
+    monkeypatch.setenv("OS_LIBVIRT__VIRT_TYPE", "kvm")
+    assert conf.unread(conf.load()) == [
+        "OS_CLUSTER_LOCK__HOLD_TIMOUT: [cluster_lock] hold_timout is no option that is read; did "
+        "you mean hold_timeout?"
+    ]

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-from redis import exceptions
+from redis import Redis, exceptions
 from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool, SSLConnection, parse_url
 from redis.retry import Retry
@@ -21,6 +21,14 @@ UNLIMITED = 2**31
 """Connections of a pool: each thread has its own, and redis-py's default limit is 100."""
 
 OpenPool = Callable[..., ConnectionPool]
+
+
+class _SentinelClient(Redis):
+    """A client that errors show by its address: redis-py puts the object itself into them."""
+
+    def __repr__(self) -> str:
+        options = self.connection_pool.connection_kwargs
+        return f"{options['host']}:{options['port']}"
 
 
 def without_account(url: str) -> str:
@@ -64,14 +72,23 @@ def _cluster(parts: SplitResult, options: dict[str, Any]) -> tuple[list[Address]
 
 
 def _sentinel(parts: SplitResult, options: dict[str, Any]) -> OpenPool:
-    """``redis+sentinel://user:password@host:port,host:port/service/db``."""
+    """``redis+sentinel://user:password@host:port,host:port/service/db``.
+
+    The account is Redis's. ``?sentinel_username=user&sentinel_password=password`` is the
+    sentinels' own.
+    """
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("write redis+sentinel://host:port,host:port/service/db")
-    common = _common(parts)
+    query = dict(parse_qsl(parts.query))
+    named = {name: query.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    common = _common(parts._replace(query=urlencode(query)))
     options["ssl"] = common.pop("connection_class", None) is SSLConnection
-    of_sentinels = options | {key: common[key] for key in common if key.startswith("ssl_")}
-    sentinel = Sentinel(_hosts(parts, SENTINEL_PORT), sentinel_kwargs=of_sentinels)
+    of_sentinels = options | {key: common[key] for key in common if key.startswith("ssl_")} | named
+    sentinel = Sentinel([])
+    sentinel.sentinels = [
+        _SentinelClient(*address, **of_sentinels) for address in _hosts(parts, SENTINEL_PORT)
+    ]
     open_pool = partial(SentinelConnectionPool, service, sentinel)
     return _checked(partial(open_pool, db=int(database or 0), **common, **options))
 

@@ -11,7 +11,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.filters.facts import FactFilter
 from scheduler_worker.scheduling.plugin import Filter, UnitContext
-from scheduler_worker.scheduling.weighers.metrics import ratios
+from scheduler_worker.scheduling.ratios import ratios
 
 
 class ComputeParameters(msgspec.Struct, frozen=True):
@@ -141,6 +141,9 @@ class MetricsFilterParameters(msgspec.Struct, frozen=True):
     """``[metrics] weight_setting``: metric=ratio items."""
 
     metrics_weight_setting: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ratios(self.metrics_weight_setting)
 
 
 class MetricsFilter(FactFilter):

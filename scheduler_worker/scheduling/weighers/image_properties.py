@@ -11,7 +11,7 @@ from scheduler_worker.model.requests import RequestSpec, under_present_names
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
-from scheduler_worker.scheduling.weighers.metrics import ratios
+from scheduler_worker.scheduling.ratios import ratios
 
 _PREFIX = "image_"
 
@@ -19,8 +19,11 @@ _PREFIX = "image_"
 class ImagePropertiesParameters(msgspec.Struct, frozen=True):
     """``property=ratio`` items; if there are any, only these image properties count."""
 
-    image_props_weight_setting: Annotated[tuple[str, ...], Opt(mutable=True)] = ()
+    image_props_weight_setting: Annotated[tuple[str, ...], Opt(form="ratios", mutable=True)] = ()
     """property=ratio items; with any, only these image properties count."""
+
+    def __post_init__(self) -> None:
+        ratios(self.image_props_weight_setting)
 
 
 class ImagePropertiesWeigher(Weigher):

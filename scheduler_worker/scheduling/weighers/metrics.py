@@ -1,7 +1,6 @@
 """The weigher by the metrics that hosts report."""
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -12,26 +11,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
-
-Ratios = tuple[tuple[str, float], ...]
-
-
-def ratios(items: Iterable[str]) -> Ratios:
-    """Splits items at the first ``=``; an item without a name or a finite number is dropped.
-
-    An infinite or NaN ratio would make every weight infinite or NaN, and so all hosts equal.
-    """
-    pairs = []
-    for item in items:
-        name, _, text = item.partition("=")
-        try:
-            ratio = float(text)
-        except ValueError:
-            continue
-        if name and math.isfinite(ratio):
-            pairs.append((name, ratio))
-    return tuple(pairs)
-
+from scheduler_worker.scheduling.ratios import ratios
 
 _MODES = ("user.", "kernel.", "idle.", "iowait.", "")
 _FRACTIONS = frozenset(f"cpu.{mode}percent" for mode in _MODES)
@@ -44,7 +24,7 @@ class MetricsParameters(msgspec.Struct, frozen=True):
     """``[metrics]``: metric=ratio items, and how a host without one of the metrics is weighed."""
 
     metrics_weight_setting: Annotated[
-        tuple[str, ...], Opt(name="weight_setting", mutable=True)
+        tuple[str, ...], Opt(form="ratios", name="weight_setting", mutable=True)
     ] = ()
     """metric=ratio items, such as cpu.percent=-1.0; the weight is the sum of metric x ratio."""
     metrics_required: Annotated[bool, Opt(name="required", mutable=True)] = True
@@ -54,6 +34,9 @@ class MetricsParameters(msgspec.Struct, frozen=True):
         float, Opt(name="weight_of_unavailable", mutable=True)
     ] = -10000.0
     """The weight of a host without one of the metrics."""
+
+    def __post_init__(self) -> None:
+        ratios(self.metrics_weight_setting)
 
 
 class MetricsWeigher(Weigher):

@@ -1,7 +1,7 @@
 """Loads the units named in the configuration into the catalogue and the policy ``nova``.
 
-A name is an entry point, a ``module.Class`` path, or a group that means all entry points, in our
-spelling or Nova's.
+A name is an entry point, a ``module.Class`` path, or a group that means all entry points. A path of
+Nova's names what has the same name here: its own classes could not be used.
 """
 
 import difflib
@@ -22,8 +22,6 @@ from scheduler_worker.scheduling.external.units import unit_class
 from scheduler_worker.scheduling.options import (
     ALL_FILTERS,
     ALL_WEIGHERS,
-    NOVA_ALL_FILTERS,
-    NOVA_ALL_WEIGHERS,
     Options,
 )
 from scheduler_worker.scheduling.pipeline import Pipeline
@@ -39,6 +37,8 @@ from scheduler_worker.scheduling.selectors import (
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
 Registered = Mapping[str, type]
 """Unit name -> class, as the installed packages declare them."""
+
+_NOVA = "nova.scheduler."
 
 SELECTORS = (NormalizedSum, WeightedSum, RankSum, BasicWeighting, RankSelector)
 
@@ -57,7 +57,7 @@ def load_units(
         "[filter_scheduler] available_filters",
         options.available_filters,
         filters,
-        (ALL_FILTERS, NOVA_ALL_FILTERS),
+        ALL_FILTERS,
         Filter,
         problems,
     )
@@ -65,7 +65,7 @@ def load_units(
         "[filter_scheduler] weight_classes",
         options.weight_classes,
         weighers,
-        (ALL_WEIGHERS, NOVA_ALL_WEIGHERS),
+        ALL_WEIGHERS,
         Weigher,
         problems,
     )
@@ -111,30 +111,32 @@ def _classes(
     option: str,
     names: Sequence[str],
     registered: Registered,
-    groups: tuple[str, str],
+    everything: str,
     kind: type[AnyUnit],
     problems: list[str],
 ) -> dict[str, type[AnyUnit]]:
     """Name -> class, for the valid names; adds what is wrong with the others to ``problems``."""
     classes: dict[str, type] = {}
     unknown: list[str] = []
-    for name in names:
+    groups = {everything, everything.rpartition(".")[2]}
+    for path in names:
+        name = _name(path)
         if name in groups:
             classes.update(registered)
         elif name in registered:
             classes[name] = registered[name]
         else:
             try:
-                imported = _imported(name)
+                imported = _imported(path)
             except ConfigError as error:
                 problems.append(f"{option}: {error}")
                 continue
             if imported is None:
-                unknown.append(name)
+                unknown.append(path)
             else:
                 classes[imported.__name__] = imported
     if unknown:
-        problems.append(_unknown(option, unknown, (*registered, *groups)))
+        problems.append(_unknown(option, unknown, (*registered, everything)))
     problems += [
         f"{option}: {unit.__module__}.{unit.__name__} is not a {kind.__name__}; "
         f"derive it from scheduler_worker.scheduling.plugin.{kind.__name__}"
@@ -142,6 +144,11 @@ def _classes(
         if not issubclass(unit, kind)
     ]
     return {name: unit for name, unit in classes.items() if issubclass(unit, kind)}
+
+
+def _name(path: str) -> str:
+    """The name that a path of Nova's stands for, which is at its end; other paths as they are."""
+    return path.rpartition(".")[2] if path.startswith(_NOVA) else path
 
 
 def _imported(path: str) -> type | None:
@@ -174,7 +181,7 @@ def why_not_loaded(error: BaseException) -> str:
 def _unknown(option: str, names: Sequence[str], known: Collection[str]) -> str:
     hints = []
     for name in names:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(_name(name), known, n=1)
         hints.append(f"{name} (did you mean {near[0]}?)" if near else name)
     return (
         f"{option}: nothing is known under {', '.join(hints)}; known are {', '.join(sorted(known))}"

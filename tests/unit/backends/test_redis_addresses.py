@@ -35,7 +35,10 @@ def test_an_address_has_no_password(url, address):
 
 
 def test_a_sentinel_url_names_service_database_and_account():
-    (node,) = nodes("redis+sentinel://me:p%40ss@a:1,b/blue/3").all().values()
+    url = (
+        "redis+sentinel://me:p%40ss@a:1,b/blue/3?sentinel_username=you&sentinel_password=q%2526%2B"
+    )
+    (node,) = nodes(url).all().values()
     for pool in pools(node):
         assert pool.service_name == "blue"  # type: ignore[attr-defined]
         assert (pool.connection_kwargs["db"], pool.connection_kwargs["username"]) == (3, "me")
@@ -46,6 +49,8 @@ def test_a_sentinel_url_names_service_database_and_account():
         ]
         assert [(each["host"], each["port"]) for each in sentinels] == [("a", 1), ("b", 26379)]
         assert {each["socket_timeout"] for each in sentinels} == {4.0}
+        assert {(each["username"], each["password"]) for each in sentinels} == {("you", "q%26+")}
+        assert [*map(repr, pool.sentinel_manager.sentinels)] == ["a:1", "b:26379"]  # type: ignore[attr-defined]
 
 
 def test_tls_is_used_for_servers_and_sentinels(pem):
@@ -94,6 +99,7 @@ def test_redis_py_does_not_retry_and_its_timeout_is_longer_than_a_wait(url):
         "redis+sentinel://:secret@/blue",
         "redis+sentinel://:secret@a:x/blue",
         "redis+sentinel://:secret@a:1/blue/zero",
+        "redis+sentinel://a:x/blue?sentinel_password=secret",
         "redis+cluster://:secret@a:1,",
         "redis+cluster://:secret@a:1/3",
         "redis+cluster://:secret@a:1?nonsense=1",

@@ -98,6 +98,7 @@ def test_the_manuals_files_are_those_of_the_examples():
     [
         (["worker", "drain", "--help"], "--wait SECONDS"),
         (["worker", "drain", "--config-file", "f", "--help"], "--wait SECONDS"),
+        (["--config-file", "f", "worker", "drain", "--help"], "--wait SECONDS"),
         (["help", "worker", "drain"], "--wait SECONDS"),
         (["help", "worker"], "worker drain"),
         (["tuning", "run", "-h"], "--samples FILE"),

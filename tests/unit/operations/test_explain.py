@@ -137,6 +137,21 @@ def test_hosts_may_be_named_and_others_are_said_not_to_be_there(world):
     assert found.not_found.keys() == {"x"}
 
 
+def test_a_host_that_is_asked_for_has_every_filter_that_rejects_it(world):
+    small = host("small", cluster="west", memory_mb=512, service={"disabled": True})
+    world.report(small, host("slim", cluster="west", memory_mb=512))
+    asked = {"spec": {"scheduler_hints": {"cluster": "west"}}, "flavor": SMALL | {"vcpus": 9}}
+    named = {each.host: each for each in why(world, hosts=["small", "b"], **asked).verdicts}
+    others = {name: [each.filter for each in named[name].also_rejected_by] for name in named}
+    assert {name: named[name].rejected_by for name in named} == {
+        "small": "RequestFilters",
+        "b": "CoreFilter",
+    }
+    assert others == {"small": ["ComputeFilter", "CoreFilter", "RamFilter"], "b": []}
+    assert "512" in named["small"].also_rejected_by[2].reason
+    assert {each.also_rejected_by for each in why(world, **asked).verdicts} == {()}
+
+
 def test_a_specification_may_name_its_instance(world):
     world.place("i1", scheduler_hints={"cluster": ["west"]})
     assert why(world, spec={"instance_uuid": "i1"}).cluster == "west"

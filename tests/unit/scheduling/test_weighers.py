@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
+from scheduler_worker.scheduling.catalogue import parameter_values
+from scheduler_worker.scheduling.ratios import ratios
 from scheduler_worker.scheduling.scales import NormalizedScale
 from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
-from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher, ratios
+from scheduler_worker.scheduling.weighers.metrics import MetricsParameters, MetricsWeigher
 from scheduler_worker.scheduling.weighers.resources import (
     CPUWeigher,
     CrossCellWeigher,
@@ -91,8 +93,12 @@ class TestMetrics:
         assert raw(unit, {"metrics": metrics}) == [0]
 
     def test_settings_are_names_and_ratios(self):
-        items = ["a=1.5", "b=x", "=2", "c", "d=1=2", " e =3", "f=nan", "a=-1"]
-        assert ratios(items) == (("a", 1.5), (" e ", 3.0), ("a", -1.0))
+        assert ratios(["a=1.5", " e =3", "a=-1"]) == (("a", 1.5), (" e ", 3.0), ("a", -1.0))
+
+    @pytest.mark.parametrize("item", ["b=x", "=2", "c", "d=1=2", "f=nan", ""])
+    def test_a_policy_with_another_item_is_refused(self, item):
+        with pytest.raises(ValueError, match=f"'{item}' is no name=number"):
+            parameter_values(MetricsParameters, [{"metrics_weight_setting": ["a=1", item]}])
 
 
 MEMBERS = {"h0": {"i1": {}, "i2": {}}, "h1": {"i3": {}, "other": {}}}

@@ -37,7 +37,10 @@ export function fitOf(current, signal) {
 function verdictOf(host, found) {
   const verdict = found.verdicts.find((each) => each.nodename === host.nodename);
   if (!verdict) return el("p", { class: "sentence" }, found.not_found[host.name] ?? found.reason ?? "Nothing is known of this host.");
-  if (verdict.rejected_by) return el("p", { class: "sentence" }, el("strong", { class: "bad" }, "No: "), `${verdict.rejected_by}: ${verdict.reason}`);
+  if (verdict.rejected_by) return [
+    el("p", { class: "sentence" }, el("strong", { class: "bad" }, "No: "), `${verdict.rejected_by}: ${verdict.reason}`),
+    ...verdict.also_rejected_by.map((each) => el("p", { class: "sentence" }, `Also ${each.filter}: ${each.reason}`)),
+  ];
   const weights = verdict.weights.filter((each) => each.product).map((each) => [each.name, figure(each.normalized), figure(each.multiplier), figure(each.product)]);
   return [
     el("p", { class: "sentence" }, el("strong", { class: "good" }, "Yes: "), `its weight is ${figure(verdict.weight)}. `, chosenOf(host, found.chosen)),
