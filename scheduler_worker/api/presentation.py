@@ -5,6 +5,7 @@ Filters, weights and balances have the ids of their units, so a member is found 
 the unit. A cluster's id is its name if that is a UUID, else a UUID made of the name.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -36,6 +37,7 @@ _REGEXES = {
 """What is shown as the regex of a parameter whose unit declares a type only."""
 HIGH, LOW, MINUTES = "HighUtilization", "LowUtilization", "CpuOverCommitDurationMinutes"
 """The parameters that version 3 calls thresholds."""
+_MINUTES = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 
 
 class ShownCluster(NamedTuple):
@@ -86,7 +88,9 @@ class Presentation:
             properties=tuple(
                 types.Property(
                     name=parameter.name,
-                    value=parameter.regex or _REGEXES.get(parameter.type, "^.*$"),
+                    value=parameter.ovirt_regex
+                    or parameter.regex
+                    or _REGEXES.get(parameter.type, "^.*$"),
                 )
                 for parameter in sorted(unit.parameters, key=lambda parameter: parameter.name)
             )
@@ -194,13 +198,14 @@ def parameters_of(field: str, sent: types.Properties) -> dict[str, str] | None:
 
 def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
     """The parameters that are thresholds in version 3; durations in seconds."""
-    known = (name for name in (HIGH, LOW, MINUTES) if parameters.get(name, "").isdecimal())
+    known = (name for name in (HIGH, LOW) if parameters.get(name, "").isdecimal())
     numbers = {name: int(parameters[name]) for name in known}
+    if _MINUTES.fullmatch(minutes := parameters.get(MINUTES, "")):
+        numbers[MINUTES] = round(float(minutes) * 60)
     if not numbers:
         return None
-    minutes = numbers.get(MINUTES)
-    duration = None if minutes is None else minutes * 60
-    return types.Thresholds(high=numbers.get(HIGH), low=numbers.get(LOW), duration=duration)
+    high, low, duration = map(numbers.get, (HIGH, LOW, MINUTES))
+    return types.Thresholds(high=high, low=low, duration=duration)
 
 
 def own_parameters(cluster: types.Cluster) -> dict[str, str] | None:
@@ -223,6 +228,6 @@ def own_parameters(cluster: types.Cluster) -> dict[str, str] | None:
 def _limits(sent: types.Thresholds | None) -> dict[str, str] | None:
     if sent is None:
         return None
-    minutes = None if sent.duration is None else (sent.duration + 30) // 60
+    minutes = None if sent.duration is None else f"{sent.duration / 60:.10g}"
     limits = {HIGH: sent.high, LOW: sent.low, MINUTES: minutes}
     return {name: str(value) for name, value in limits.items() if value is not None}

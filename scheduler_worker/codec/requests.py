@@ -19,12 +19,11 @@ from scheduler_worker.codec.primitives import plain, wrapped
 from scheduler_worker.codec.typed import quoted, typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Diagnosis, Selection
+from scheduler_worker.model.image_properties import LISTED, image_object
 from scheduler_worker.model.requests import (
-    LISTED,
     MAX_INSTANCES,
     RequestSpec,
     SchedulerLimits,
-    under_present_names,
 )
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
@@ -183,10 +182,10 @@ def _reshape_hints(spec: Plain, path: str) -> None:
 
 
 def _reshape_image(spec: Plain, path: str) -> None:
-    """Give properties their present names, and check that single values are single."""
+    """Give properties their present names and types, and check that single values are single."""
     properties = spec["image"].get("properties")
     if isinstance(properties, dict):
-        spec["image"]["properties"] = present = under_present_names(properties)
+        spec["image"]["properties"] = present = image_object(properties)
         for name, value in present.items():
             if isinstance(value, list | dict) and name not in LISTED:
                 raise wrong(f"{path}.properties.{name}", "text, a number or a boolean", value)

@@ -91,7 +91,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
     usages: dict[ResourceClass, Size] = {}
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
-    """Uuids of the aggregates it is in, beside its host's aggregates."""
+    """Uuids of the aggregates it is in; the root is in its host's aggregates, too."""
     consumers: Annotated[tuple[Uuid, ...], Meta(max_length=MAX_CONSUMERS)] | None = None
     """The instances and migrations whose amounts make up ``usages``; None: not known."""
     read_at_s: Annotated[float, Meta(ge=0.0)] = 0.0
@@ -147,6 +147,14 @@ class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=T
             for (name, _), amount in zip(self.inventories, self.used, strict=True)
         )
         return structs.replace(self, used=used)
+
+    def taken_by_one(self, resources: Mapping[str, int]) -> Provider:
+        """The provider for the consumer itself, less these amounts: it may take as much less."""
+        inventories = tuple(
+            (name, structs.replace(known, max_unit=known.max_unit - resources.get(name, 0)))
+            for name, known in self.inventories
+        )
+        return structs.replace(self.taken(resources), inventories=inventories)
 
 
 Providers = tuple[Provider, ...]

@@ -46,6 +46,8 @@ class Parameter(ParameterFacts, frozen=True, kw_only=True):
     """Of a number, by the names of :class:`msgspec.Meta`."""
     is_listed: bool = True
     """False for one that the unit only reads: it is another unit's to list and to demand."""
+    ovirt_regex: str | None = None
+    """What oVirt's clients are told if more is accepted; None: ``regex``."""
 
 
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +163,7 @@ def _parameter(declared: type, field: structs.FieldInfo) -> Parameter:
         regex=getattr(plain, "pattern", None),
         bounds={name: bound for name, bound in bounds.items() if bound is not None},
         is_listed=extra.get("listed", True),
+        ovirt_regex=extra.get("ovirt_regex"),
     )
 
 

@@ -62,7 +62,7 @@ class EvenLoadBalance(Balance):
     def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
         memory = self._updated(cluster, memory, now_s)
         hosts = cluster.settled
-        clock = BoundsClock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
+        clock = BoundsClock(now_s, 60.0 * float(self.parameters.CpuOverCommitDurationMinutes))
         sources = over(hosts, self._high_percent, clock)
         ready = self._ready(hosts, memory, clock)
         low_mb = float(self.parameters.MaxFreeMemoryForOverUtilized or 0)

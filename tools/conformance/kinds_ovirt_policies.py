@@ -48,7 +48,9 @@ def _unit(unit: Any, expressions: dict[str, str]) -> Iterator[str]:
         yield f"{kind} {unit['name']} has the id {found.id_as(kind)}, not {unit['id']}"
     if found.is_mandatory != (unit["state"] == "mandatory"):
         yield f"{kind} {unit['name']} is mandatory: {found.is_mandatory}"
-    declared = {parameter.name: parameter.regex for parameter in found.parameters}
+    declared = {
+        parameter.name: parameter.ovirt_regex or parameter.regex for parameter in found.parameters
+    }
     expected = {name: expressions[name] for name in unit["parameters"]}
     # Mandatory units take no parameters from policies, so ours may have options for some.
     if not found.is_mandatory and declared != expected:

@@ -10,15 +10,13 @@ from packaging.version import InvalidVersion, Version
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.host_records import HvSpec
 from scheduler_worker.model.hosts import HostState
+from scheduler_worker.model.image_properties import canonical
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling import host_attributes
 from scheduler_worker.scheduling.extra_specs import COMPARISONS
 from scheduler_worker.scheduling.filters.facts import FactFilter
 
-_ARCHITECTURES = {"amd64": "x86_64"} | dict.fromkeys(
-    ("i386", "i486", "i586", "x86_32", "x86_32p"), "i686"
-)
 _KNOWN_ARCHITECTURES = (
     *("alpha", "armv6", "armv7l", "armv7b", "aarch64", "cris", "i686", "ia64", "lm32"),
     *("m68k", "microblaze", "microblazeel", "mips", "mipsel", "mips64", "mips64el"),
@@ -26,8 +24,8 @@ _KNOWN_ARCHITECTURES = (
     *("s390x", "sh4", "sh4eb", "sparc", "sparc64", "unicore32", "x86_64", "xtensa", "xtensaeb"),
 )
 """Nova's."""
-_HYPERVISORS = {"xapi": "xen"}
-_MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
+_KINDS = ("hw_architecture", "img_hv_type", "hw_vm_mode")
+"""What the triples of a host stand for."""
 
 _PREDICATE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*\Z")
 _VERSION_PROPERTY = "img_hv_requested_version"
@@ -91,21 +89,14 @@ class ImagePropertiesFilter(FactFilter):
     def asked(self, spec: RequestSpec) -> _Requirements:
         properties = spec.image_properties
         default = self.parameters.image_properties_default_architecture
-        names = (
-            _canonical(properties.get("hw_architecture") or default, _ARCHITECTURES),
-            _canonical(properties.get("img_hv_type"), _HYPERVISORS),
-            _canonical(properties.get("hw_vm_mode"), _MODES),
-        )
+        values = {"hw_architecture": default} | {
+            name: properties[name] for name in _KINDS if properties.get(name)
+        }
         return _Requirements(
-            tuple(name for name in names if name),
+            tuple(canonical(name, str(values[name])) for name in _KINDS if values.get(name)),
             _predicates(properties.get(_VERSION_PROPERTY)),
             _address_bits(properties.get(_BITS_PROPERTY)),
         )
-
-
-def _canonical(name: Any, aliases: dict[str, str]) -> str | None:
-    lowered = str(name).lower() if name else None
-    return aliases.get(lowered, lowered) if lowered else None
 
 
 def _predicates(text: Any) -> tuple[Predicate, ...]:
@@ -145,17 +136,11 @@ def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _supported(triples: tuple[HvSpec, ...]) -> tuple[frozenset[str | None], ...]:
+def _supported(triples: tuple[HvSpec, ...]) -> tuple[frozenset[str], ...]:
     """The triples as sets of canonical names; a whole cloud has a handful of distinct ones."""
     return tuple(
-        frozenset(
-            (
-                _canonical(architecture, _ARCHITECTURES),
-                _canonical(hypervisor, _HYPERVISORS),
-                _canonical(mode, _MODES),
-            )
-        )
-        for architecture, hypervisor, mode in triples
+        frozenset(canonical(kind, name) for kind, name in zip(_KINDS, triple, strict=True) if name)
+        for triple in triples
     )
 
 

@@ -41,6 +41,7 @@ from msgspec import structs
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.hosts import HostState
+from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
 from scheduler_worker.model.topology import (
     ANY_PAGES,
@@ -52,7 +53,7 @@ from scheduler_worker.model.topology import (
 from scheduler_worker.scheduling.extra_specs import parsed
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import Fitted, Wanted, fit
-from scheduler_worker.scheduling.pci.pools import devices_for, is_true, pci_requests
+from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 
 _ITEM = re.compile(r"\s*(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?\s*\Z")
 
@@ -145,9 +146,9 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     return msgspec.convert(fields, InstanceNUMATopology)
 
 
-def thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
-    """The thread policy of dedicated CPUs that flavor and image request. Raises RequestError."""
-    return _thread_policy(_Asked(flavor, properties))
+def cpu_thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
+    """The ``cpu_thread_policy`` of flavor and image. Raises RequestError."""
+    return _Asked(flavor, properties).policy("cpu_thread_policy")
 
 
 class _Asked:

@@ -81,7 +81,7 @@ class _StagedBalance(Balance):
     @property
     def rest_s(self) -> float:
         """For how long a VM that has been moved stays where it is."""
-        return 60.0 * int(getattr(self.parameters, "CpuOverCommitDurationMinutes", _REST_MINUTES))
+        return 60.0 * float(getattr(self.parameters, "CpuOverCommitDurationMinutes", _REST_MINUTES))
 
     @property
     def high_percent(self) -> float:

@@ -3,7 +3,7 @@ have room for the highly available VMs of a host that fails.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,22 +85,39 @@ class _Room(NamedTuple):
 def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
     """The hosts whose highly available VMs would not all find room on the others that are up.
 
-    One that is disabled gives no room, but its VMs need some.
+    One that is disabled or silent gives no room, but its VMs need some, unless they are seen on
+    a host that is up.
     The largest VM takes the host with most memory first, and so on. A host without statistics
     counts as idle: a failure is no time to leave it out.
     """
-    hosts = [host for host in cluster.hosts if host.state != "down"]
+    hosts = cluster.hosts
     rooms = sorted(
         _Room(-host.free_mb, number, (host.load or 0.0) - OVERLOAD_PERCENT * host.shared_cpus)
         for number, host in enumerate(hosts)
         if host.state == "up"
     )
-    return [host.name for at, host in enumerate(hosts) if not _is_protected(host, at, rooms)]
+    elsewhere = {vm.id for host in hosts if host.state == "up" for vm in host.vms}
+    return [
+        host.name
+        for number, host in enumerate(hosts)
+        if not _is_protected(_in_need(host, elsewhere), number, rooms)
+    ]
 
 
-def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
-    vms, remaining = [vm for vm in host.vms if vm.highly_available], _Rooms(rooms)
-    return all(_placed(vm, number, remaining) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
+def _in_need(host: HostLoad, elsewhere: Collection[str]) -> list[VmLoad]:
+    """The highly available VMs of a host, the largest first.
+
+    ``elsewhere`` are VMs that hosts that are up have; what a silent host says of these is old.
+    """
+    vms = [vm for vm in host.vms if vm.highly_available]
+    if host.state == "down":
+        vms = [vm for vm in vms if vm.id not in elsewhere]
+    return sorted(vms, key=lambda vm: -vm.memory_mb)
+
+
+def _is_protected(vms: Sequence[VmLoad], number: int, rooms: Sequence[_Room]) -> bool:
+    remaining = _Rooms(rooms)
+    return all(_placed(vm, number, remaining) for vm in vms)
 
 
 class _Rooms:

@@ -82,11 +82,11 @@ class EngineSparesFilter(Filter):
     """Keeps room for the management VM on at least as many hosts as the policy says.
 
     A host that can run the management VM and has room for it is a spare. One that has no room for
-    the requested VM beside it is rejected, unless there are more spares than needed. Active where
-    the management VM runs in this cluster.
+    the requested VM beside it is rejected, unless the VM runs there already, or there are more
+    spares than needed. Active where the management VM runs in this cluster.
 
     Reads: ``virt.hosted_engine``, ``virt.vms``, ``virt.guest_overhead_mb``, schedulable memory,
-    ``service``, heartbeat; the flavor's memory, ``vm.hosted_engine``.
+    ``service``, heartbeat; the flavor's memory, ``vm.hosted_engine``, ``vm.run_on``.
     Options: ``[DEFAULT] service_down_time``.
     Example: ``HeSparesCount`` 2 keeps two hosts on which the management VM can start again.
     """
@@ -110,7 +110,7 @@ class EngineSparesFilter(Filter):
         beside = room_mb - spec.flavor.memory_mb - overhead >= 0
         if int(spare.sum()) > int(self.parameters.HeSparesCount):
             return np.ones(len(hosts), bool)
-        kept: Mask = ~spare | beside
+        kept: Mask = ~spare | beside | demand.is_there(hosts, spec)
         return kept
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:

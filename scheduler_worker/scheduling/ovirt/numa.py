@@ -132,9 +132,10 @@ def _room(node: HostNumaNode, size_kb: int | None) -> float:
 
 
 class PinningWeight(Weigher):
-    """Prefers hosts where virtual NUMA nodes fit on the nodes of the CPUs that the VM is pinned to.
+    """Prefers hosts where virtual NUMA nodes fit on the nodes of the CPUs that the VM is pinned to,
+    as they do on the host that it runs on.
 
-    Reads: ``virt.numa_nodes``; ``vm.numa_nodes``, ``vm.pinned_cpus``.
+    Reads: ``virt.numa_nodes``; ``vm.numa_nodes``, ``vm.pinned_cpus``, ``vm.run_on``.
     Example: a VM pinned to the CPUs of node 0 prefers hosts where node 0 has room for it.
     """
 
@@ -147,7 +148,7 @@ class PinningWeight(Weigher):
 
     def reads(self, spec: RequestSpec) -> Hashable:
         vm = spec.machine
-        return vm.numa_nodes, vm.pinned_cpus, demand.hugepage_kb(spec)
+        return vm.numa_nodes, vm.pinned_cpus, demand.hugepage_kb(spec), vm.run_on
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
@@ -157,7 +158,7 @@ class PinningWeight(Weigher):
             ("pinning", nodes, size_kb, cpus),
             lambda virt: carries(nodes, virt.numa_nodes, size_kb, cpus) is True,
         )
-        return np.where(fits, BEST, float(MAX_WEIGHT))
+        return np.where(fits | demand.is_there(hosts, spec), BEST, float(MAX_WEIGHT))
 
 
 class OneNumaNodeWeight(Weigher):

@@ -9,7 +9,14 @@ from scheduler_worker.model.host_records import SERVICE_DOWN_TIME_S
 from scheduler_worker.scheduling.catalogue import UNLISTED
 
 High = Annotated[str, Meta(pattern=r"^([5-9][0-9])$")]
-Minutes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
+Minutes = Annotated[
+    str,
+    Meta(
+        pattern=r"^([1-9][0-9]*(\.[0-9]+)?|0\.[0-9]*[1-9])$",
+        extra={"ovirt_regex": r"^([1-9][0-9]*)$"},
+    ),
+]
+"""Also parts of a minute, as clients of version 3 give durations in seconds."""
 Ratio = Annotated[str, Meta(pattern=r"^([0-2](\.([0-9]+))?)$")]
 Megabytes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
 Grace = Annotated[str, Meta(pattern=r"^([0-9]|[1-9][0-9]+)$")]

@@ -95,10 +95,10 @@ def free_pages(hosts: Hosts, size_kb: int) -> Values:
 
 
 class HugePagesFilter(Filter):
-    """Passes hosts with enough free huge pages of the VM's size.
+    """Passes hosts with enough free huge pages of the VM's size, and the host that it runs on.
 
     Reads: ``virt.free_hugepages``, the pages of pending VMs; ``vm.hugepage_kb`` or the flavor's
-    ``hw:mem_page_size``.
+    ``hw:mem_page_size``, ``vm.run_on``.
     Example: 1 GiB in pages of 2048 KiB needs 512 of them.
     """
 
@@ -109,11 +109,11 @@ class HugePagesFilter(Filter):
         return demand.hugepages(spec) > 0
 
     def reads(self, spec: RequestSpec) -> Hashable:
-        return demand.hugepage_kb(spec), demand.hugepages(spec)
+        return demand.hugepage_kb(spec), demand.hugepages(spec), spec.machine.run_on
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         enough: Mask = free_pages(hosts, demand.hugepage_kb(spec) or 0) >= demand.hugepages(spec)
-        return enough
+        return enough | demand.is_there(hosts, spec)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         size_kb = demand.hugepage_kb(spec) or 0
@@ -232,7 +232,7 @@ class CpuOverloadFilter(Filter):
     def _ends_s(self, hosts: Hosts) -> Values:
         """When each host will have been over-committed for long enough; infinity: it is not."""
         since_s = hosts.derived("over-commit", _since_s, "f8")
-        return since_s + 60.0 * int(self.parameters.CpuOverCommitDurationMinutes)
+        return since_s + 60.0 * float(self.parameters.CpuOverCommitDurationMinutes)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         load = host_metrics.load_percent(only(host_state))[0]

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import (
     NUMACell,
@@ -32,7 +33,6 @@ from scheduler_worker.model.topology import (
 NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuid", "rp_uuids"})
 """Keys of a spec that are meant for Placement, not matched with the device."""
 _KINDS_ON_REQUEST = frozenset({"type-PF", "vdpa"})
-_TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 Spec = tuple[tuple[str, str | None], ...]
 
@@ -74,11 +74,6 @@ def _alike(actual: str | None, required: str | None) -> bool:
     if actual == required or actual is None or required is None:
         return actual == required
     return actual.lower() == required.lower()
-
-
-def is_true(text: str | None) -> bool:
-    """Whether a text means yes."""
-    return text is not None and text.strip().lower() in _TRUE
 
 
 class _InstancePCIRequest(msgspec.Struct, frozen=True):

@@ -124,14 +124,12 @@ def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
     tree = host.provider_tree
     if not host.has_inventories:
         return tree
-    root, asked = tree.providers[ROOT], dict(amounts)
+    root = tree.providers[ROOT]
     used = tuple(
-        inventory.capacity - getattr(host, UNUSED[name]) + asked.get(name, 0)
-        if name in UNUSED
-        else amount
+        inventory.capacity - getattr(host, UNUSED[name]) if name in UNUSED else amount
         for (name, inventory), amount in zip(root.inventories, root.used, strict=True)
     )
-    root = structs.replace(root, used=used)
+    root = structs.replace(root, used=used).taken_by_one(dict(amounts))
     return ProviderTree(tree.uuids, (root, *tree.providers[ROOT + 1 :]))
 
 

@@ -1,7 +1,8 @@
 """Matches a request's groups with the providers of one host, all groups together.
 
 A group with a name takes all its resources from one provider; the flavor's own group may take each
-class from another. Resources that one group took are not there for the next. The search backtracks.
+class from another. Resources that one group took are not there for the next, and count for it of
+what one instance may take (``max_unit``), as Placement's claim adds them up. The search backtracks.
 Of equal providers it tries one, so that hosts with many equal devices are quickly decided, and the
 number of tries is bounded, so that no request can occupy a worker: a host that reaches the bound
 does not pass.
@@ -27,33 +28,33 @@ class Demand(msgspec.Struct, frozen=True):
     group: Group
     resources: Resources
 
-    def suits(self, provider: Provider, inherited: frozenset[str]) -> bool:
+    def suits(self, provider: Provider, of_host: frozenset[str]) -> bool:
         """Whether the provider has the right traits and aggregates.
 
-        ``inherited`` are the aggregates of the provider's host.
+        ``of_host`` are its aggregates as a compute node; those below it have their own alone.
         """
         group = self.group
         if not group.forbidden.isdisjoint(provider.traits):
             return False
         if group.has_one_provider and not group.required <= provider.traits:
             return False
-        aggregates = provider.aggregates | inherited
+        aggregates = provider.aggregates | of_host
         if not group.forbidden_aggregates.isdisjoint(aggregates):
             return False
         return not any(uuids.isdisjoint(aggregates) for uuids in group.member_of)
 
 
-def match(providers: Providers, inherited: frozenset[str], supply: Supply) -> Chosen | str:
+def match(providers: Providers, of_host: frozenset[str], supply: Supply) -> Chosen | str:
     """The providers that serve all groups; else why there are none.
 
-    ``inherited`` are the aggregates of the host; all its providers are in them.
+    ``of_host`` are the aggregates of the host, which its compute node is in.
     """
     demands = []
     for demand in _demands(supply.groups):
         suitable = [
             place
             for place, provider in enumerate(providers)
-            if demand.suits(provider, inherited)
+            if demand.suits(provider, of_host if place == ROOT else frozenset())
             and all(provider.has(name, amount) for name, amount in demand.resources)
         ]
         if not suitable:
@@ -126,7 +127,7 @@ class _Search:
                 return False
             if not all(before.has(name, amount) for name, amount in demand.resources):
                 continue
-            self._providers[place] = before.taken(dict(demand.resources))
+            self._providers[place] = before.taken_by_one(dict(demand.resources))
             self._chosen.append((place, demand))
             if self._choose(number + 1, occupied | {place} if alone else occupied):
                 return True

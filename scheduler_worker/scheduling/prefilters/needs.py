@@ -4,9 +4,9 @@ amounts: the part of Nova's Placement request without a suffix.
 ``VCPU``, ``MEMORY_MB`` and ``DISK_GB`` come from the flavor: its root disk unless the instance
 boots from a volume, its ephemeral disk, and its swap, rounded up to GiB. CPUs that the request pins
 are ``PCPU``, with one more for emulator threads of their own. The others stay ``VCPU``. Extra specs
-``resources:`` override all of these, also with 0. One with a suffix takes the class from a group of
-its own instead, and ``PCPU`` stands in for ``VCPU``. A host that has ``VCPU`` to give and no
-``PCPU`` at all gives ``VCPU`` where all CPUs are pinned.
+``resources:`` override the fields, also with 0. One with a suffix takes the class from a group of
+its own instead, and ``PCPU`` stands in for ``VCPU`` and for what a CPU policy pins. If a policy
+pins all CPUs, a host that has ``VCPU`` to give and no ``PCPU`` at all gives ``VCPU``.
 
 Extra specs with the same suffix (:mod:`~scheduler_worker.scheduling.extra_specs`) are a *granular
 group*, which comes from one provider. Items without a suffix may come from several. The extra spec
@@ -42,6 +42,7 @@ from scheduler_worker.wording import cut
 OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
 """The classes of a flavor's fields, which are not matched with provider trees."""
 
+_NO_TRAITS = frozenset[str](), frozenset[str]()
 _NOT_OF_CLASSES = re.compile(r"[^A-Z0-9_]")
 
 Resources = tuple[tuple[str, int], ...]
@@ -70,12 +71,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 def _flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
     """The groups of flavor and image: without a suffix, and with one."""
     resources, traits = parsed(spec.flavor.extra_specs)
+    threads = thread_traits(spec) if _asks_pcpu(resources) else _NO_TRAITS
     flat = resources.pop("", {}) | Counter(_derived_resources(spec))
     flat_traits = traits.pop("", {})
     own = Group(
         resources=_amounts(item for item in flat.items() if item[0] not in OF_FLAVOR),
-        required=_with_value(flat_traits, "required") | derived_traits(spec),
-        forbidden=_with_value(flat_traits, "forbidden"),
+        required=_with_value(flat_traits, "required") | derived_traits(spec) | threads[0],
+        forbidden=_with_value(flat_traits, "forbidden") | threads[1],
     )
     named = tuple(
         Group(
@@ -130,6 +132,11 @@ def _with_value(traits: Mapping[str, str], value: str) -> frozenset[str]:
     return frozenset(name for name, trait in traits.items() if trait == value)
 
 
+def _asks_pcpu(by_suffix: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether extra specs request ``PCPU``, which is a resource of its group like any other."""
+    return any(amounts.get("PCPU") for amounts in by_suffix.values())
+
+
 def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
     """The amounts by resource class, without zeros.
 
@@ -137,32 +144,29 @@ def amounts_of(spec: RequestSpec, *, has_pcpu: bool = True) -> Resources:
     """
     flavor, by_suffix = spec.flavor, parsed(spec.flavor.extra_specs)[0]
     set_by_spec = by_suffix.get("", {})
-    pinned, emulator = _pinned_cpus(spec, has_pcpu=has_pcpu)
     disk_gb = flavor.ephemeral_gb + -(-flavor.swap // 1024)
     amounts = {
-        "VCPU": flavor.vcpus - pinned,
-        "PCPU": pinned + emulator,
+        "VCPU": flavor.vcpus,
         "MEMORY_MB": flavor.memory_mb,
         "DISK_GB": disk_gb if spec.is_bfv else disk_gb + flavor.root_gb,
     }
     for name in chain.from_iterable(by_suffix.values()):  # also those that are set to 0
         amounts.pop("VCPU" if name == "PCPU" else name, None)
-    if "PCPU" in set_by_spec:
-        del amounts["PCPU"]  # It is a resource like any other then, see groups.
     amounts |= {name: set_by_spec[name] for name in OF_FLAVOR & set_by_spec.keys()}
+    if not _asks_pcpu(by_suffix):
+        amounts |= _pinned(spec, has_pcpu=has_pcpu)
     return _amounts(amounts.items())
 
 
-def _pinned_cpus(spec: RequestSpec, *, has_pcpu: bool) -> tuple[int, int]:
-    """How many CPUs are pinned, and how many more their emulator threads need."""
+def _pinned(spec: RequestSpec, *, has_pcpu: bool) -> dict[str, int]:
+    """The vCPUs of a request with pinned ones, and what their emulator threads need."""
     asked = wanted(spec)
-    if asked is None:
-        return 0, 0
-    cells = asked.topology.cells
+    cells = asked.topology.cells if asked is not None else ()
     pinned = sum(len(cell.pcpuset) for cell in cells)
-    if not (has_pcpu or any(cell.cpuset for cell in cells)):
-        return 0, 0
-    return pinned, int(asked.topology.emulator_threads_policy == "isolate")
+    if asked is None or not pinned or not (has_pcpu or any(cell.cpuset for cell in cells)):
+        return {}
+    emulator = int(asked.topology.emulator_threads_policy == "isolate")
+    return {"VCPU": spec.flavor.vcpus - pinned, "PCPU": pinned + emulator}
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +272,7 @@ def _of_host(
         forbidden |= groups[0].forbidden
     amounts = amounts_of(spec)
     pins = any(name == "PCPU" for name, _ in amounts)
-    threads = thread_traits(spec) if pins else (frozenset[str](), frozenset[str]())
+    threads = thread_traits(spec) if pins else _NO_TRAITS
     routed = parameters.query_placement_for_routed_network_aggregates
     networks = {asked.network_id for asked in spec.requested_networks if routed}
     isolated = parameters.enable_isolated_aggregate_filtering

@@ -9,10 +9,11 @@ from typing import Annotated
 import msgspec
 
 from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
-from scheduler_worker.scheduling.numa.constraints import HYPERTHREADING, thread_policy
-from scheduler_worker.scheduling.pci.pools import is_true, pci_requests
+from scheduler_worker.scheduling.numa.constraints import HYPERTHREADING, cpu_thread_policy
+from scheduler_worker.scheduling.pci.pools import pci_requests
 
 
 class RequestFilterParameters(msgspec.Struct, frozen=True):
@@ -93,10 +94,13 @@ def derived_traits(spec: RequestSpec) -> frozenset[str]:
 
 
 def thread_traits(spec: RequestSpec) -> tuple[frozenset[str], frozenset[str]]:
-    """Whether compute nodes that give pinned CPUs must have several threads for each core, or one:
-    the required and forbidden traits. Raises RequestError.
+    """Whether providers of pinned CPUs must have several threads for each core, or one: the
+    required and forbidden traits.
+
+    A trait that stands for a thread policy is not derived; it holds for the group that names it.
+    Raises RequestError.
     """
-    policy = thread_policy(spec.flavor, spec.image_properties)
+    policy = cpu_thread_policy(spec.flavor, spec.image_properties)
     threads, none = frozenset({HYPERTHREADING}), frozenset[str]()
     return threads if policy == "require" else none, threads if policy == "isolate" else none
 

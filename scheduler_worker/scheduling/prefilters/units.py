@@ -428,11 +428,11 @@ class ResourceProviders(Filter):
         supply = needs_of(spec, self.parameters).supply or Supply()
 
         @cache
-        def fits(providers: Providers, inherited: frozenset[str]) -> bool:
-            return not isinstance(match(providers, inherited, supply), str)
+        def fits(providers: Providers, of_host: frozenset[str]) -> bool:
+            return not isinstance(match(providers, of_host, supply), str)
 
-        trees, inherited = self._trees(hosts, spec, supply), _inherited(hosts, supply)
-        answers = map(fits, (tree.providers for tree in trees), inherited)
+        trees, of_hosts = self._trees(hosts, spec, supply), _aggregates(hosts, supply)
+        answers = map(fits, (tree.providers for tree in trees), of_hosts)
         return np.fromiter(answers, bool, len(hosts))
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -449,9 +449,9 @@ class ResourceProviders(Filter):
 
     def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
         supply = needs_of(spec, self.parameters).supply or Supply()
-        [inherited] = _inherited(only(host), supply)
+        [of_host] = _aggregates(only(host), supply)
         [tree] = self._trees(only(host), spec, supply)
-        return match(tree.providers, inherited, supply)
+        return match(tree.providers, of_host, supply)
 
     def _trees(self, hosts: Hosts, spec: RequestSpec, supply: Supply) -> Sequence[ProviderTree]:
         """The hosts' providers, with the use of their own inventories where groups ask for it."""
@@ -463,8 +463,8 @@ class ResourceProviders(Filter):
         return [facts.whole_tree(host, _amounts_on(host, needs)) for host in hosts.states()]
 
 
-def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
-    """The aggregates that all providers of each host inherit; empty where no group needs them."""
+def _aggregates(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
+    """The aggregates that each host is in; empty where no group needs them."""
     if not any(group.member_of or group.forbidden_aggregates for group in supply.groups):
         return [frozenset()] * len(hosts)
     numbers, members = hosts.by_aggregates()

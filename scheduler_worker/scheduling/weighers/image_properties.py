@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
-from scheduler_worker.model.requests import RequestSpec, under_present_names
+from scheduler_worker.model.image_properties import image_object
+from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
@@ -73,7 +74,7 @@ def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:
     properties = {
         key.removeprefix(_PREFIX): value for key, value in stored.items() if key.startswith(_PREFIX)
     }
-    return _pairs(under_present_names(properties))
+    return _pairs(image_object(properties))
 
 
 def _pairs(properties: Mapping[str, Any]) -> set[tuple[str, str]]:

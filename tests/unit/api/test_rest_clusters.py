@@ -73,15 +73,16 @@ def test_what_a_cluster_cannot_be_given_is_refused(rest):
     assert xml(attach(rest, "east", made(rest, "plain"), given)).get("id") == cluster_id("east")
 
 
-def test_thresholds_of_version_3(rest):
+@pytest.mark.parametrize("duration", ["1", "90", "100", "120", "86399"])
+def test_thresholds_of_version_3_are_read_as_they_were_written(rest, duration):
     policy = balanced(rest)
     text = (
-        f'<cluster><scheduling_policy id="{policy}"><thresholds high="85" duration="179"/>'
+        f'<cluster><scheduling_policy id="{policy}"><thresholds high="85" duration="{duration}"/>'
         "</scheduling_policy></cluster>"
     )
     path = f"/clusters/{cluster_id('east')}"
     nested = xml(rest.request("PUT", path, text, headers=V3)).find("scheduling_policy")
-    assert nested.find("thresholds").attrib == {"high": "85", "duration": "180"}
+    assert nested.find("thresholds").attrib == {"high": "85", "duration": duration}
     assert nested.findtext("policy") == nested.findtext("name") == "balanced"
     text = text.replace("<thresholds", properties(HighUtilization="90") + "<thresholds")
     nested = xml(rest.request("PUT", path, text, headers=V3)).find("scheduling_policy")

@@ -1,7 +1,6 @@
 """Requests as plain data: stored without defaults, read whole, and properties by their names."""
 
 import msgspec
-import pytest
 
 from scheduler_worker.model.requests import (
     Destination,
@@ -11,7 +10,6 @@ from scheduler_worker.model.requests import (
     RequestGroup,
     RequestSpec,
     every_field,
-    under_present_names,
 )
 
 SPEC = RequestSpec(
@@ -44,28 +42,3 @@ def test_every_field_is_there_but_those_that_nobody_set():
     assert plain["instance_group"]["_rules"] == {"max_server_per_host": "3"}
     assert plain["requested_resources"][0]["use_same_provider"] is True
     assert msgspec.convert(plain, RequestSpec) == SPEC
-
-
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        ({"architecture": "aarch64"}, {"hw_architecture": "aarch64"}),
-        (
-            {"hypervisor_type": "qemu", "vm_mode": "hvm"},
-            {"img_hv_type": "qemu", "hw_vm_mode": "hvm"},
-        ),
-        ({"vmware_adaptertype": "ide"}, {"hw_disk_bus": "ide"}),
-        (
-            {"vmware_adaptertype": "lsiLogic"},
-            {"hw_disk_bus": "scsi", "hw_scsi_model": "lsiLogic"},
-        ),
-        ({"trait:A": "required", "trait:B": "forbidden"}, {"traits_required": ["A"]}),
-        (
-            {"hw_numa_cpus.0": "0", "hw_numa_cpus.1": "1-3", "hw_numa_mem.0": "48"},
-            {"hw_numa_cpus": ["0", "1-3"], "hw_numa_mem": ["48"]},
-        ),
-        ({"os_distro": "debian", "own": "x"}, {"os_distro": "debian", "own": "x"}),
-    ],
-)
-def test_former_names(former, present):
-    assert under_present_names(former) == present

@@ -38,6 +38,14 @@ from tests.support.units import decided, pipeline_of
         # In place of the flavor's vCPUs.
         ({"extra_specs": {"resources:PCPU": "2"}}, {"MEMORY_MB": 512}),
         ({"extra_specs": {"resources1:PCPU": "2"}}, {"MEMORY_MB": 512}),
+        # The CPU policy prevails, as no amount but 0 may be set beside it.
+        (
+            {
+                "extra_specs": {"resources:PCPU": "0", "resources:VCPU": "0"},
+                "numa_topology": asked(instance_cell(pinned=1, shared=1)),
+            },
+            {"PCPU": 1, "VCPU": 1, "MEMORY_MB": 512},
+        ),
     ],
 )
 def test_what_placement_is_asked_for(fields, expected):

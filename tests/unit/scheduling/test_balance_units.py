@@ -67,7 +67,9 @@ class TestEvenDistribution:
         found = plan(EvenDistributionBalance, BUSY, hotter, IDLE)
         assert [each.source for each in found.migrations] == ["hotter", "busy", "busy"]
 
-    @pytest.mark.parametrize(("minutes", "is_over"), [("16", True), ("17", False)])
+    @pytest.mark.parametrize(
+        ("minutes", "is_over"), [("16", True), ("16.5", True), ("16.7", False)]
+    )
     def test_a_load_must_last(self, minutes, is_over):
         found = plan(EvenDistributionBalance, BUSY, IDLE, CpuOverCommitDurationMinutes=minutes)
         assert bool(found.migrations) is is_over
@@ -338,3 +340,12 @@ class TestHaReservation:
         other = host("b", 0, state=state)
         wanted = vm("v", highly_available=True)
         assert unprotected_hosts(ClusterLoad(hosts=(host("a", 10, wanted), other))) == ["a"]
+
+    def test_vms_of_silent_hosts_need_room_until_they_are_seen_elsewhere(self):
+        first = host("a", 10, vm("v", highly_available=True), state="down")
+        second = host("b", 10, vm("w", highly_available=True), state="down")
+        assert unprotected_hosts(ClusterLoad(hosts=(first, second))) == ["a", "b"]
+        full = host("c", 10, vm("v", highly_available=False), free_mb=0.0)
+        assert unprotected_hosts(ClusterLoad(hosts=(first, second, full))) == ["b"]
+        free = host("d", 10)
+        assert unprotected_hosts(ClusterLoad(hosts=(first, second, full, free))) == []

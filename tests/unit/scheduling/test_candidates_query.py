@@ -143,6 +143,32 @@ def test_thread_policies_are_asked_of_hosts_with_pinned_cpus(policy, trait):
     assert unpinned == PLAIN
 
 
+@pytest.mark.parametrize(
+    ("policy", "trait"),
+    [("require", "HW_CPU_HYPERTHREADING"), ("isolate", "!HW_CPU_HYPERTHREADING")],
+)
+@pytest.mark.parametrize("suffix", ["", "1"])
+def test_pinned_cpus_of_an_extra_spec_are_asked_for_once_and_with_the_thread_policy(
+    suffix, policy, trait
+):
+    extra_specs = {f"resources{suffix}:PCPU": "2", "hw:cpu_thread_policy": policy}
+    [found] = asked(extra_specs=extra_specs)
+    of_flavor = {"DISK_GB:20", "MEMORY_MB:1024"} | ({"PCPU:2"} if not suffix else set())
+    assert set(dict(found)["resources"].split(",")) == of_flavor
+    assert dict(found).get("resources1") == ("PCPU:2" if suffix else None)
+    assert dict(found)["required"] == trait
+
+
+def test_a_trait_that_stands_for_a_thread_policy_stays_in_its_group():
+    extra_specs = {
+        "hw:cpu_policy": "dedicated",
+        "resources2:VGPU": "1",
+        "trait2:HW_CPU_HYPERTHREADING": "required",
+    }
+    for found in map(dict, asked(extra_specs=extra_specs)):
+        assert (found.get("required"), found["required2"]) == (None, "HW_CPU_HYPERTHREADING")
+
+
 def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
     extra_specs = {
         **{f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")},

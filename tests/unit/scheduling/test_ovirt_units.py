@@ -94,6 +94,7 @@ class TestMemory:
     def test_a_vm_needs_nothing_on_its_own_host_or_while_it_is_paused(self):
         hosts = hosts_of(a={"free_mb": 0}, b={"free_mb": 0})
         assert kept(resources.MemoryFilter, hosts, vm(run_on="a")) == ["a"]
+        assert kept(resources.HugePagesFilter, hosts, vm(run_on="a", hugepage_kb=2048)) == ["a"]
         assert kept(resources.MemoryFilter, hosts, vm(paused=True)) == ["a", "b"]
 
     def test_huge_pages_hold_the_vm_instead_of_normal_memory(self):
@@ -160,6 +161,8 @@ class TestCpus:
             "since 1 min",
             "since 3 min",
         ]
+        quick = {"CpuOverCommitDurationMinutes": "0.5"}
+        assert kept(resources.CpuOverloadFilter, hosts, vm(), **quick) == ["idle"]
 
     def test_flags_must_be_there_unless_a_passthrough_vm_starts(self):
         hosts = hosts_of(a={"cpu_flags": ["vmx", "avx"]}, b={"cpu_flags": ["vmx"]})
@@ -328,6 +331,16 @@ def test_the_management_vm_may_lose_800_points_when_it_migrates():
     assert scores(hosted_engine.EngineHaWeight, hosts, vm(hosted_engine=True)) == [0, 235, 235]
 
 
+def test_a_vm_takes_nothing_that_is_kept_for_the_management_vm_on_its_own_host():
+    part = {"configured": True, "active": True, "score": 3400}
+    engine = {"id": "engine", "memory_mb": 4096, "hosted_engine": True}
+    spare = {"hosted_engine": part, "committed_mb": 0}
+    hosts = hosts_of(a={"hosted_engine": part, "vms": [engine]}, b=spare, c=spare)
+    unit, asked = hosted_engine.EngineSparesFilter, {"HeSparesCount": "2"}
+    assert kept(unit, hosts, vm(memory_mb=7000), **asked) == ["a"]
+    assert kept(unit, hosts, vm(memory_mb=7000, run_on="b"), **asked) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "facts", [{"service": {"disabled": True}}, {"reported_at_s": NOW_S - 61}], ids=str
 )
@@ -407,6 +420,14 @@ class TestNuma:
         spread = [vm(**asked, pinned_cpus=[cpu_number]) for cpu_number in (0, 2)]
         found = [scores(numa.PinningWeight, self.HOSTS, each)[0] for each in spread]
         assert found == [1000, 1]
+
+    def test_pinned_nodes_are_where_they_are_on_the_own_host(self):
+        facts = {"numa_support": True, "numa_nodes": self.NODES}
+        hosts = hosts_of(a=facts, b=facts)
+        nodes = [{"memory_mb": 2048, "host_nodes": [0]}]
+        there = vm(numa_nodes=nodes, pinning="manual", pinned_cpus=[0], run_on="a")
+        assert kept(numa.NumaFilter, hosts, there) == ["a"]
+        assert scores(numa.PinningWeight, hosts, there) == [1, 1000]
 
 
 class TestWeights:

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.scheduling.pci.pools import devices_for, is_true, pci_requests, providers_of
+from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests, providers_of
 from tests.support.hosts import request_spec
 from tests.support.topologies import devices, host, host_cell, pool, pools
 
@@ -113,12 +113,6 @@ def test_providers_are_those_of_the_requests_groups_alone(alias, groups, provide
         )
     )
     assert request.providers == providers
-
-
-@pytest.mark.parametrize("text", ["no", "", "false", "2", None])
-def test_other_texts_mean_no(text):
-    assert not is_true(text)
-    assert all(is_true(yes) for yes in (" Yes ", "True", "1"))
 
 
 def test_groups_are_mapped_to_the_providers_of_their_devices():

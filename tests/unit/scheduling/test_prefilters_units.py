@@ -99,6 +99,12 @@ def test_aggregates_are_isolated_by_the_traits_that_they_require():
     assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "ac"
     both = {"trait:X": "required", "trait:Y": "required"}
     assert passed(unit, hosts, extra_specs=both) == "abc"
+    of_threads = group("a", trait_HW_CPU_HYPERTHREADING="required")
+    cpus = {"uuid": "cpus", "inventories": {"PCPU": {"total": 2}}}
+    threads = fleet(of_threads, resource_providers=[cpus])
+    requires = {"resources:PCPU": "2", "hw:cpu_thread_policy": "require"}
+    assert passed(unit, threads, extra_specs={"resources:PCPU": "2"}) == "bc"
+    assert passed(unit, threads, extra_specs=requires) == "abc"
 
 
 def test_a_destination_may_name_a_node_alone():
@@ -138,15 +144,36 @@ def test_columns_exclude_hosts_without_the_capacity(with_providers):
     assert unit.reason(with_providers.state(2), spec) == "has no provider of 2 VGPU"
 
 
-def test_a_group_may_name_aggregates_and_a_tree(with_providers):
+def test_a_group_may_name_aggregates_of_its_provider_and_a_tree(with_providers):
+    """As a Placement 16.0 answered: a provider below the compute node is in its own alone."""
+
     def asked(**fields):
         return {"requested_resources": [{"requester_id": "p", "resources": {"VGPU": 1}} | fields]}
 
     unit = ResourceProviders()
-    assert passed(unit, with_providers, **asked(aggregates=[["agg-1"]])) == "a"
+    assert passed(unit, with_providers, **asked(aggregates=[["agg-1"]])) == ""
     assert passed(unit, with_providers, **asked(aggregates=[["agg-7"]])) == "b"
-    assert passed(unit, with_providers, **asked(forbidden_aggregates=["agg-1"])) == "b"
+    assert passed(unit, with_providers, **asked(forbidden_aggregates=["agg-1"])) == "ab"
+    assert passed(unit, with_providers, **asked(forbidden_aggregates=["agg-7"])) == "a"
+    of_root = asked(aggregates=[["agg-1"]])
+    of_root["requested_resources"][0]["resources"] = {}
+    assert passed(unit, with_providers, **of_root) == "a"
     assert passed(RequestFilters(), with_providers, **asked(in_tree="b1")) == "b"
+
+
+def test_groups_count_together_of_what_one_instance_may_take_of_a_provider():
+    """As a Placement 16.0 answered, which refuses a claim of more."""
+    inventories = {"VCPU": {"total": 64, "max_unit": 4}, "MEMORY_MB": {"total": 9999}}
+    root = {"uuid": "uuid-a", "inventories": inventories}
+    devices = [gpu("gpu", 9, inventories={"VGPU": {"total": 9, "max_unit": 3}})]
+    hosts = fleet(names="a", resource_providers=[root, *devices])
+    unit = ResourceProviders()
+    two = {"resources1:VGPU": "2", "group_policy": "none"}
+    assert passed(unit, hosts, extra_specs=two | {"resources2:VGPU": "1"}) == "a"
+    assert passed(unit, hosts, extra_specs=two | {"resources2:VGPU": "2"}) == ""
+    flavor = {"resources:VCPU": "2"}
+    assert passed(unit, hosts, extra_specs=flavor | {"resources1:VCPU": "2"}) == "a"
+    assert passed(unit, hosts, extra_specs=flavor | {"resources1:VCPU": "3"}) == ""
 
 
 def test_what_an_instance_takes_is_named_by_provider_and_group(with_providers):

@@ -145,6 +145,13 @@ class TestImageProperties:
         found = self.raw(image_props_weight_multiplier=1.0, image_props_weight_setting=chosen)
         assert found == [2.5, 0, 0]
 
+    def test_what_instances_stored_as_text_is_compared_as_a_value(self):
+        spec = request_spec(image_properties={"os_distro": "debian", "hw_boot_menu": True})
+        stored = {"image_os_distro": "debian", "image_hw_boot_menu": "yes"}
+        hosts = {"h0": {"i1": {"system_metadata": stored}}, "h1": {"i2": DEBIAN}}
+        unit = made(ImagePropertiesWeigher, image_props_weight_multiplier=1.0)
+        assert raw(unit, {}, {}, spec=spec, instances=hosts) == [2, 1]
+
     def test_it_does_not_apply_while_its_option_is_zero(self):
         assert not ImagePropertiesWeigher().applies(self.spec)
         assert self.raw() == [0, 0, 0]

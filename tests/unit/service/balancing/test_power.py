@@ -320,11 +320,13 @@ def test_hosts_without_room_for_their_highly_available_vms_are_named_on_change(s
 
 def test_a_silent_host_gives_no_room(sleepers):
     sleepers.put("a", v1={"cpu_percent": 10, "memory_mb": 60_000, "highly_available": True})
-    for name in "bcd":
-        del sleepers.hosts[name]
-    sleepers.world.clock.advance(10 * INTERVAL_S)
-    sleepers.step()
-    assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
+    for silent in ("bcd", "a"):  # then nobody gives room, and the VM needs it all the same
+        for name in silent:
+            del sleepers.hosts[name]
+        sleepers.world.clock.advance(10 * INTERVAL_S)
+        sleepers.step()
+        assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
+        assert sleepers.observed.of(events.UNPROTECTED)["default"] == 1
 
 
 # Casts to agents
