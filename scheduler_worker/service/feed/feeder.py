@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -51,6 +52,13 @@ _NOBODY = ""
 """The worker of a leadership that was given up."""
 
 
+class _Reading(NamedTuple):
+    """An outline, numbered in the order in which outlines were read."""
+
+    number: int
+    outline: Outline
+
+
 class Feeder(Periodic):
     """Feeds, if this worker leads; ``name`` identifies it."""
 
@@ -88,7 +96,9 @@ class Feeder(Periodic):
             keep=self._keep,
         )
         self._outline: Outline | None = None
-        self._answer: Outline | SourceUnavailable | None = None
+        self._outlines_read = self._outline_taken = 0
+        """Outlines are counted as they are read; an older one never replaces a newer one."""
+        self._answer: _Reading | SourceUnavailable | None = None
         """What the thread that reads the outline has found last, until it is looked at."""
         self._outline_due_s = float("-inf")
         self._problem = ""
@@ -117,10 +127,10 @@ class Feeder(Periodic):
         Raises Conflict, StateUnavailable.
         """
         with contextlib.suppress(SourceUnavailable):
-            outline = self._outline_now()
+            reading = self._outline_now()
             with self._guard:
                 if self.is_leader():
-                    self._take_outline(outline, self._clock.monotonic_s())
+                    self._take_outline(reading, self._clock.monotonic_s())
         with self._guard:
             parts = [part for part in self._parts.values() if not part.progress.problem]
         looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
@@ -259,11 +269,12 @@ class Feeder(Periodic):
             self._answer = SourceUnavailable(repr(error))
         self.wake()
 
-    def _outline_now(self) -> Outline:
+    def _outline_now(self) -> _Reading:
         with self._reading_outline:
-            return self._deps.source.outline()
+            self._outlines_read += 1
+            return _Reading(self._outlines_read, self._deps.source.outline())
 
-    def _take_outline(self, answer: Outline | SourceUnavailable, now_s: float) -> None:
+    def _take_outline(self, answer: _Reading | SourceUnavailable, now_s: float) -> None:
         settings = self._settings
         if isinstance(answer, SourceUnavailable):
             if not self._problem:
@@ -274,11 +285,15 @@ class Feeder(Periodic):
         if self._problem:
             LOG.info("The cells and aggregates can be read again")
         self._problem = ""
+        if answer.number < self._outline_taken:
+            return
+        outline = answer.outline
+        self._outline_taken = answer.number
         self._outline_due_s = now_s + settings.full_interval_s
-        self._store_aggregates(answer)
-        self._follow(answer)
-        self._outline = answer
-        known = {part.id for part in answer.parts}
+        self._store_aggregates(outline)
+        self._follow(outline)
+        self._outline = outline
+        known = {part.id for part in outline.parts}
         # Their cells were disabled or deleted.
         if gone := [host for host in watched(self._deps.fleet) if host.cell_uuid not in known]:
             remove(self._deps.inventory, gone)

@@ -19,6 +19,7 @@ from tests.support.feeds import (
     barrier,
     feeder,
 )
+from tests.support.interrupted import before_next
 from tests.support.services import World, request
 
 SECOND_S = 1.0
@@ -251,6 +252,20 @@ def test_aggregates_are_those_of_the_source(world, source, fed):
     world.inventory.update_aggregates([Aggregate(id=9, name="old")])
     source.aggregates = [Aggregate(id=1, name="ssd", hosts=("a",), metadata={"ssd": "true"})]
     fed.look_now(outline=True)
+    look(fed, world=world)
+    assert list(world.fleet.globals.aggregates.values()) == source.aggregates
+
+
+def test_an_outline_that_is_looked_at_late_replaces_no_newer_one(world, source, fed, monkeypatch):
+    """As when a request has everything read again while another thread reads the outline."""
+
+    def change() -> None:
+        source.aggregates = [Aggregate(id=1, name="east", hosts=("a",))]
+        fed.look()
+
+    fed.look_now(outline=True)
+    before_next(monkeypatch, fed, "wake", change)
+    look(fed, world=world)
     look(fed, world=world)
     assert list(world.fleet.globals.aggregates.values()) == source.aggregates
 
