@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.api.resource_types import Resource
+from scheduler_worker.conversion import convert
 from scheduler_worker.wording import cut
 
 MAX_DEPTH = 16
@@ -89,7 +90,7 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
     """The resource in a text. Raises MalformedBody."""
     plain = _plain_of_json(kind, text) if form is Form.JSON else _plain_of_xml(kind, text)
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        return convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
         raise MalformedBody(f"{kind.element}: {error}") from None
 
@@ -101,7 +102,7 @@ def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
         raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.elements()}>")
     members = [_plain_of_element(kind, child, strict=False) for child in root.findall(kind.element)]
     try:
-        return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
+        return convert(members, list[kind], strict=False)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         raise MalformedBody(f"{kind.elements()}: {error}") from None
 

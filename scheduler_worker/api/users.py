@@ -30,6 +30,7 @@ import yaml
 from msgspec import Meta
 from werkzeug.security import check_password_hash, generate_password_hash
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.operations.callers import ROLES, Grant
 
@@ -74,7 +75,7 @@ def is_password(password: str, stored_hash: str) -> bool:
 def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
     """A user for the file. Raises RequestError for a bad name or password, or without a role."""
     try:
-        msgspec.convert(name, UserName)
+        convert(name, UserName)
     except msgspec.ValidationError:
         raise RequestError(
             "name", f"{name!r} is no user name; use up to 128 letters, digits and _ . @ + -"
@@ -90,7 +91,7 @@ def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
 def read_users(text: str, place: str) -> Users:
     """The users in the text of a file. Raises ConfigError, which names the place and the field."""
     try:
-        return msgspec.convert({} if (table := yaml.safe_load(text)) is None else table, _UserTable)
+        return convert({} if (table := yaml.safe_load(text)) is None else table, _UserTable)
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         raise ConfigError(f"[api] users_file: {place}: {' '.join(str(error).split())}") from None
 

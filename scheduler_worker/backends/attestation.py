@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.certificates import File, tls_context
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import BackendError
 from scheduler_worker.scheduling.filters.compute import UNKNOWN
 from scheduler_worker.service.policies.trust import AttestationService
@@ -41,7 +42,7 @@ class HttpAttestation:
 
     def levels(self, nodenames: Sequence[str]) -> Mapping[str, str]:
         try:
-            answer = msgspec.json.decode(self._ask(nodenames), type=_Answer)
+            answer = json_reader(_Answer)(self._ask(nodenames))
         except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeError) as error:
             raise BackendError(
                 f"The attestation service {self._service.server} gives no trust levels: {error}"

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from scheduler_worker.cli.bind import json_of, moment
 from scheduler_worker.cli.commands import (
     PlainCommand,
@@ -19,6 +17,7 @@ from scheduler_worker.cli.commands import (
     connected,
     say,
 )
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.decision_history import (
     DecisionDetails,
     DecisionId,
@@ -153,7 +152,7 @@ def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]
 
 
 def _decision(stored: StoredDecision) -> KeptDecision:
-    outline = msgspec.convert(stored.outline, DecisionSummary)
+    outline = convert(stored.outline, DecisionSummary)
     details = None if stored.details is None else DecisionDetails.decoded(stored.details.encode())
     return KeptDecision(DecisionId.parse(stored.id), outline, details)
 

@@ -17,6 +17,7 @@ from msgspec import Meta
 from scheduler_worker.codec import kinds
 from scheduler_worker.codec.primitives import plain, wrapped
 from scheduler_worker.codec.typed import quoted, typed, wrong
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Diagnosis, Selection
 from scheduler_worker.model.image_properties import LISTED, image_object
@@ -328,4 +329,4 @@ def decode_selection(value: Any) -> Selection:
 
 def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
     """All fields of a diagnosis; weights that are not finite become null."""
-    return msgspec.json.decode(msgspec.json.encode(diagnosis), type=Plain)
+    return json_reader(Plain)(msgspec.json.encode(diagnosis))

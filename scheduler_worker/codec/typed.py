@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.redaction import MASK, SECRET_NAME, without_user
 from scheduler_worker.wording import cut
@@ -43,7 +44,7 @@ def typed(value: Any, kind: type[T], path: str, *, paths: Mapping[str, str] | No
     Raises RequestError: a field is missing, of the wrong type or out of its bounds.
     """
     try:
-        converted = msgspec.convert(value, kind)
+        converted = convert(value, kind)
         msgspec.json.encode(converted)  # refuse here what could not be stored later
     except msgspec.ValidationError as error:
         raise _request_error(str(error), value, path, paths or {}) from None

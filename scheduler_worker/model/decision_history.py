@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Self, get_args
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.model.decisions import FilterStep, Ranked
 from scheduler_worker.model.requests import RequestSpec
 
@@ -163,7 +164,7 @@ class DecisionDetails(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     @classmethod
     def decoded(cls, stored: bytes) -> "DecisionDetails":
         """Raises ValueError for what :meth:`encoded` did not make."""
-        return _DETAILS.decode(stored)
+        return _read_details(stored)
 
 
 class KeptDecision(NamedTuple):
@@ -176,7 +177,7 @@ class KeptDecision(NamedTuple):
 
 
 _JSON = msgspec.json.Encoder()
-_DETAILS = msgspec.json.Decoder(DecisionDetails)
+_read_details = json_reader(DecisionDetails)
 
 
 def to_keep(spec: RequestSpec) -> RequestSpec:

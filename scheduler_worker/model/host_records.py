@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.sizes import MAX_SIZE, Size
@@ -333,7 +334,7 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
         stats = known["stats"].items()
         known["stats"] = {key: "" if value is None else str(value) for key, value in stats}
     present = {name: value for name, value in known.items() if value is not None}
-    return msgspec.convert(present, HostRecord)
+    return convert(present, HostRecord)
 
 
 names_of: Callable[[HostRecord], Names] = attrgetter(*_NAMES)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert, json_reader
 from scheduler_worker.errors import ClusterPolicyError
 
 MAX_UNITS = 200
@@ -124,7 +125,7 @@ class PolicyReference(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decoder = msgspec.json.Decoder(ClusterPolicy)
+_read = json_reader(ClusterPolicy)
 
 
 def write_policy(policy: ClusterPolicy) -> bytes:
@@ -139,7 +140,7 @@ def read_policy(text: bytes | str) -> ClusterPolicy:
     names the field.
     """
     try:
-        return _decoder.decode(text)
+        return _read(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClusterPolicyError([f"policy: {error}"]) from None
 
@@ -160,7 +161,7 @@ def _canonical(policy: ClusterPolicy) -> ClusterPolicy:
 def from_plain(document: Any) -> ClusterPolicy:
     """The policy of built-in values. Raises ClusterPolicyError, which names the field."""
     try:
-        return msgspec.convert(document, ClusterPolicy)
+        return convert(document, ClusterPolicy)
     except msgspec.ValidationError as error:
         raise ClusterPolicyError([f"policy: {error}"]) from None
 

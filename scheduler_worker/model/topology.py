@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.sizes import Size
 
@@ -341,7 +342,7 @@ def read_numa_topology(reported: Any) -> NUMATopology | None:
     try:
         is_text = isinstance(reported, str) and reported
         plain = msgspec.json.decode(reported) if is_text else reported
-        read = msgspec.convert(plain, _Topology) if plain else None
+        read = convert(plain, _Topology) if plain else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return _shared(NUMATopology(tuple(cell.cell() for cell in read.cells))) if read else None
@@ -360,7 +361,7 @@ def read_pci_pools(reported: Iterable[Any] | None) -> PCIPools:
     counts: dict[PCIPool, int] = {}
     for plain in reported:
         try:
-            pool = msgspec.convert(plain, PCIPool)
+            pool = convert(plain, PCIPool)
         except msgspec.ValidationError:
             continue
         kind = pool.with_count(0)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     Call,
@@ -52,7 +53,7 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
     times = {"since_s": seconds_of(query.since), "until_s": seconds_of(query.until)}
     named = structs.asdict(query) | times | {"subject": query.resource}
-    criteria = msgspec.convert(named, AuditFilter)
+    criteria = convert(named, AuditFilter)
     log = call.store.administration.audit_log
     entries = log.entries(criteria, after=query.marker, limit=query.limit)
     is_full = len(entries) == query.limit
@@ -62,4 +63,4 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
 def _entry(entry: AuditEntry) -> Entry:
     before, after = (text and msgspec.json.decode(text) for text in (entry.before, entry.after))
     own = {"at": when(entry.at_s), "resource": entry.subject, "before": before, "after": after}
-    return msgspec.convert(structs.asdict(entry) | own, Entry)
+    return convert(structs.asdict(entry) | own, Entry)

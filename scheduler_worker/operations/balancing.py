@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode
 from scheduler_worker.model.host_records import PowerState
@@ -188,7 +189,7 @@ def _balancing(call: Call, cluster: str) -> Balancing:
         **structs.asdict(_mode(cluster, status)),
         balance=status.balance,
         worker=status.worker,
-        last_round=msgspec.convert(made, BalancingRound | None),
+        last_round=convert(made, BalancingRound | None),
         under_way=[_under_way(asked, MigrationUnderWay) for asked in status.under_way],
         waiting=[WaitingVm(vm=vm, **setback) for vm, setback in _setbacks(status.waiting)],
         power_under_way=None if power is None else _under_way(power, PowerUnderWay),
@@ -201,7 +202,7 @@ def _balancing(call: Call, cluster: str) -> Balancing:
 def _under_way(asked: AskedAction, form: type[AnyUnderWay]) -> AnyUnderWay:
     times = {f"{name}_at": getattr(asked, f"{name}_at_s") for name in ("asked", "begun", "overdue")}
     moments = {name: moment(time_s) for name, time_s in times.items()}
-    return msgspec.convert(structs.asdict(asked) | moments, form)
+    return convert(structs.asdict(asked) | moments, form)
 
 
 def _setbacks(setbacks: Mapping[str, Setback]) -> Iterator[tuple[str, dict[str, Any]]]:

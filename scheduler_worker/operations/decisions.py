@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import Disabled, NotFound, RequestError
 from scheduler_worker.model.decision_history import (
     DecisionFacts,
@@ -130,7 +131,7 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
     """
     page = _kept(call).page(_query(query), query.limit)
     outlines = list(map(_outline, page.decisions))
-    items = msgspec.convert(outlines, list[DecisionOutline])
+    items = convert(outlines, list[DecisionOutline])
     return Page(items, None if page.next is None else str(page.next))
 
 
@@ -154,7 +155,7 @@ def get_decision(call: Call, target: OneDecision) -> DecisionView:
         "ranked": list(details.ranked.hosts),
     }
     plain = structs.asdict(details) | _outline(decision) | own
-    return msgspec.convert(plain, DecisionView, from_attributes=True)
+    return convert(plain, DecisionView, from_attributes=True)
 
 
 @operation("GET", None)

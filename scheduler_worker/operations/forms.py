@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.operation import DOCUMENT, Operation, Page
 
@@ -38,7 +39,7 @@ def answered(operation: Operation[Any, Any], answer: Any) -> Any:
         return None
     if operation.is_list:
         answer = {"items": answer[operation.noun], "next": answer["next"]}
-    return msgspec.convert(answer, operation.answer)
+    return convert(answer, operation.answer)
 
 
 def members(kind: Any) -> Iterator[Any]:
@@ -72,7 +73,7 @@ def from_text(kind: Any, text: str) -> Any:
     if kinds == {int} and not re.fullmatch(r"-?[0-9]{1,18}", text):
         return text
     try:
-        return msgspec.convert(text, kind, strict=False)
+        return convert(text, kind, strict=False)
     except msgspec.ValidationError:
         return text
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import Ambiguous, NotFound
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.host_records import (
@@ -356,7 +357,7 @@ def _cell(cell: NUMACell) -> NumaCell:
 def _devices(pool: PCIPool, left: PCIPools) -> Devices:
     """A pool as reported, with what reservations leave of it."""
     counts = {"reported": pool.count, "free": sum(some.count for some in left if some.is_of(pool))}
-    return msgspec.convert(msgspec.structs.asdict(pool) | counts, Devices)
+    return convert(msgspec.structs.asdict(pool) | counts, Devices)
 
 
 # All of them in columns, for pictures of a whole fleet

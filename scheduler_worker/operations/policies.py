@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import Invalid, NameTaken, NotFound
 from scheduler_worker.model.policies import (
     DEFAULT_SELECTOR,
@@ -248,7 +249,7 @@ def _change(entry: AuditEntry) -> PolicyEdit:
         user=entry.user,
         action=action,
         version=document.version if document else None,
-        policy=msgspec.convert(document, PolicyText | None, from_attributes=True),
+        policy=convert(document, PolicyText | None, from_attributes=True),
     )
 
 

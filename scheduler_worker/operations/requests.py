@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.capacity import FlavorCapacity
 from scheduler_worker.model.decisions import Diagnosis, FilterStep, HostVerdict, nearness
@@ -82,7 +83,7 @@ def explain(call: Call, asked: ExplainRequest) -> ExplanationView:
     request = Request(spec=spec, instance_uuids=uuids, request_id=call.request_id)
     names = codec.decode_names(asked.hosts, "hosts")
     explanation = call.services.scheduler.explain(request, hosts=names, limit=asked.limit)
-    return msgspec.convert(_plain(explanation), ExplanationView)
+    return convert(_plain(explanation), ExplanationView)
 
 
 def _plain(explanation: "Explanation") -> dict[str, Any]:

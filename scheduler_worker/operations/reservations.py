@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.claims import ForInstance
 from scheduler_worker.operations.callers import Right
@@ -137,4 +138,4 @@ def _view(cluster: str, reservation: Reservation) -> ReservationView:
     same = structs.asdict(reservation) | structs.asdict(reservation.resources)
     times = {name: moment(same[f"{name}_s"]) for name in ("created_at", "expires_at")}
     own = {"id": reservation.id, "cluster": cluster}
-    return msgspec.convert(same | times | own, ReservationView)
+    return convert(same | times | own, ReservationView)

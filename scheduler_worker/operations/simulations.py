@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import Invalid, NotFound, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.simulations import (
@@ -137,7 +138,7 @@ def _asked(call: Call, asked: SimulationRequest, added: "Sequence[HostReport]") 
         raise RequestError("since", "it is not before until")
     policy, names = asked.policy and asked.policy.name, [report.host for report in added]
     own = {"since_s": since_s, "until_s": until_s, "policy": policy, "added": names}
-    return msgspec.convert(structs.asdict(asked) | own, Asked)
+    return convert(structs.asdict(asked) | own, Asked)
 
 
 def _outline(
@@ -146,7 +147,7 @@ def _outline(
     asked = record.asked
     times = {"since": when(asked.since_s), "until": when(asked.until_s)}
     times["begun_at"] = when(record.begun_at_s)
-    return msgspec.convert(structs.asdict(record) | structs.asdict(asked) | times | more, form)
+    return convert(structs.asdict(record) | structs.asdict(asked) | times | more, form)
 
 
 # Records of the shared state, for simulations elsewhere

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.policies import ParameterFacts, UnitFacts
 from scheduler_worker.operations.callers import Right
@@ -89,7 +90,7 @@ def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:
         can_be_switched=code is not None and code.needs_enabling,
         is_cost=unit.kind is UnitKind.WEIGHT and bool(getattr(code, "lower_is_better", False)),
         parameters=[
-            msgspec.convert(structs.asdict(each) | {"default": _text(each.default)}, UnitParameter)
+            convert(structs.asdict(each) | {"default": _text(each.default)}, UnitParameter)
             for each in unit.parameters
         ],
     )

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker import remedies
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
 from scheduler_worker.model.worker_reports import (
@@ -218,7 +219,7 @@ def _status(call: Call, *, own: int = 0) -> WorkerStatus:
     facts, status = call.worker.facts, call.worker.status()
     in_hand = status["bus"]["running"] + status["bus"]["waiting"] - own
     state = state_of(facts, status["missing"], max(0, in_hand))
-    return msgspec.convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
+    return convert({**structs.asdict(facts), **status, "state": state}, WorkerStatus)
 
 
 def _check_named(call: Call, target: NamedWorker) -> None:
@@ -271,7 +272,7 @@ def _worker(worker: Reported) -> WorkerView:
     load, report = None, worker.report
     if report is not None:
         requests = {"requests": _requests([report])}
-        load = msgspec.convert(structs.asdict(report) | requests, LoadReport)
+        load = convert(structs.asdict(report) | requests, LoadReport)
     age_s = None if report is None else round(worker.age_s, 1)
     return WorkerView(**structs.asdict(worker.facts), state=worker.state, age_s=age_s, report=load)
 

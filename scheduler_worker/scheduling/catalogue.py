@@ -11,6 +11,7 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.policies import ParameterFacts
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.selectors import Selector
@@ -207,6 +208,6 @@ def parameter_values(
             raise ValueError(f"{parameter.name} is {value!r}, which does not match {regex}")
         values[parameter.name] = value
     try:
-        return msgspec.convert(values, declared, strict=False)
+        return convert(values, declared, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import ClusterPolicyError
 from scheduler_worker.model.policies import (
     NOVA,
@@ -161,7 +162,7 @@ class _Compiler(msgspec.Struct):
             weights=[unit for unit in weights if unit is not None],
             selector=selector,
             balance=balance,
-            options=msgspec.convert(self.options.values, PlacementOptions),
+            options=convert(self.options.values, PlacementOptions),
         )
 
     def _used(

@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from scheduler_worker import __version__
 from scheduler_worker.backends.nova import options
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import BackendError, ConfigError, MigrationRefused
 from scheduler_worker.wording import cut
 
@@ -168,7 +169,7 @@ class ComputeApi:
     ) -> Any:
         body = self._ask("GET", path, refusals, **arguments)
         try:
-            return msgspec.json.decode(body, type=form)
+            return json_reader(form)(body)
         except (msgspec.DecodeError, UnicodeError) as error:
             raise BackendError(f"Nova's answer to GET {path} cannot be read: {error}") from None
 

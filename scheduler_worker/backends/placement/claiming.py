@@ -8,6 +8,7 @@ import msgspec
 
 from scheduler_worker.backends.placement.reading import MAX_DETAIL
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.providers import (
     AllocationRequest,
@@ -57,7 +58,7 @@ class AllocationCandidatesSource:
         if not answer.is_ok:
             raise _refused("GET", answer, _CANDIDATES)
         try:
-            body = msgspec.convert(answer.body, _Candidates)
+            body = convert(answer.body, _Candidates)
         except msgspec.ValidationError as error:
             raise PlacementRefused(f"its answer to GET {_CANDIDATES} is no such: {error}") from None
         return CandidatesAnswer(
@@ -96,7 +97,7 @@ class PlacementAllocations:
         if not answer.is_ok:
             raise _refused("GET", answer)
         try:
-            body = msgspec.convert(answer.body, _Answer)
+            body = convert(answer.body, _Answer)
         except msgspec.ValidationError as error:
             problem = f"its answer about consumer {uuid} is no such: {error}"
             raise PlacementRefused(problem) from None

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_worker.backends.placement.session import PlacementSession
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import (
     MAX_RATIO,
@@ -178,7 +179,7 @@ class PlacementReader:
             _, detail = answer.error
             raise PlacementRefused(f"GET {path}: {answer.status} {cut(detail, MAX_DETAIL)}")
         try:
-            return msgspec.convert(answer.body, form)
+            return convert(answer.body, form)
         except msgspec.ValidationError as error:
             raise _Unreadable(f"its answer to GET {path} is no such: {error}") from None
 
@@ -191,6 +192,6 @@ def _inventory(sent: Mapping[str, Any]) -> Inventory:
         if name in sent
     }
     try:
-        return msgspec.convert(bounded, Inventory)
+        return convert(bounded, Inventory)
     except msgspec.ValidationError as error:
         raise _Unreadable(f"its inventory {dict(sent)} is no such: {error}") from None

@@ -12,6 +12,7 @@ from keystoneauth1 import loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import (
     BackendError,
     ConfigError,
@@ -131,7 +132,7 @@ class PlacementSession:
         """The oldest and the newest microversion that Placement speaks. Raises as a request."""
         answer = self.request("GET", "/")
         try:
-            spoken = msgspec.convert(answer.body, _Versions).versions
+            spoken = convert(answer.body, _Versions).versions
             return spoken[0].min_version, spoken[0].max_version
         except (msgspec.ValidationError, IndexError):
             problem = f"its answer to GET / ({answer.status}) has no versions"

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import ConfigError, ExternalUnitFailed
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -71,7 +72,7 @@ class Sandbox:
             peer.close()
         try:
             until_s = time.monotonic() + settings.load_timeout_s
-            ready = msgspec.convert(self._receive(until_s), _Ready)
+            ready = convert(self._receive(until_s), _Ready)
             if ready.error is not None:
                 raise SandboxBroken(ready.error)
         except (msgspec.ValidationError, SandboxBroken) as error:
@@ -120,7 +121,7 @@ class Sandbox:
         with self._until(until_s):
             self._socket.sendall(struct.pack(">I", len(body)) + body)
         try:
-            answer = msgspec.convert(self._receive(until_s), _Answer)
+            answer = convert(self._receive(until_s), _Answer)
         except msgspec.ValidationError as error:
             raise SandboxBroken(f"its process sent no answer: {error}") from None
         if answer.nonce != nonce:

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
 from scheduler_worker.model.policies import read_policy, write_policy
 from scheduler_worker.policy_store import (
@@ -345,7 +346,7 @@ def _json(parameters: Mapping[str, str]) -> str:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    return msgspec.json.decode(text, type=dict[str, str])
+    return json_reader(dict[str, str])(text)
 
 
 def _audit_entry(row: Row[Any]) -> AuditEntry:

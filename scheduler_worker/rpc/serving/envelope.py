@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.rpc.dispatcher import LONGEST_NAME, TRACEPARENT, Message, Result
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 from scheduler_worker.unique import unique_hex
@@ -63,8 +64,8 @@ class _Head(msgspec.Struct):
     method: str = ""
 
 
-_outer = msgspec.json.Decoder(_Outer)
-_head = msgspec.json.Decoder(_Head)
+_read_outer = json_reader(_Outer)
+_read_head = json_reader(_Head)
 _encoder = msgspec.json.Encoder()
 
 
@@ -80,7 +81,7 @@ def answered_call(body: bytes) -> str:
 
 def _peeked(body: bytes) -> _Head:
     try:
-        return _head.decode(_outer.decode(body).message or "{}")
+        return _read_head(_read_outer(body).message or "{}")
     except Exception:  # read() says why
         return _Head()
 
@@ -101,11 +102,11 @@ def decode(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest:
     """Decode a body; its property ``expiration`` is milliseconds as text. Raises MalformedError."""
     remaining_s = _remaining_s(expiration)
     try:
-        outer = _outer.decode(body)
+        outer = _read_outer(body)
         if outer.version.partition(".")[0] != "2" or outer.message is None:
             raise MalformedError(f"its envelope is of version {outer.version:.20}, not {VERSION}")
         if len(body) > max_bytes:
-            return _too_large(_head.decode(outer.message), len(body), max_bytes, remaining_s)
+            return _too_large(_read_head(outer.message), len(body), max_bytes, remaining_s)
         content, is_text = _content(outer.message)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"it cannot be decoded: {error}") from None
@@ -243,7 +244,7 @@ def encode_failure(call_id: str, error: WireError) -> bytes:
 
 def failure_instead_of(body: bytes, why: str) -> bytes | None:
     """A failure in place of an answer that the broker refused; None where it was a failure."""
-    content = msgspec.json.decode(_outer.decode(body).message or "{}")
+    content = msgspec.json.decode(_read_outer(body).message or "{}")
     if content["failure"] is not None:
         return None
     text = f"The answer has {len(body)} bytes, and RabbitMQ refuses it ({why:.200})"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.facts import FACTS
 from scheduler_worker.wording import cut
@@ -116,7 +117,7 @@ def _on_failure(declared: _Declared) -> OnFailure | None:
     said = declared.on_failure
     if said not in {"", "pass", "refuse"}:
         raise ValueError(f"{declared.name}.on_failure is {cut(said)!r}, not pass or refuse")
-    on_failure: OnFailure | None = msgspec.convert(said or None, OnFailure | None)
+    on_failure: OnFailure | None = convert(said or None, OnFailure | None)
     return on_failure
 
 
@@ -202,7 +203,7 @@ def read_balance(answer: object, hosts: Collection[str]) -> tuple[str, tuple[str
 
 def _typed(answer: object, kind: type[T]) -> T:
     try:
-        return msgspec.convert(answer, kind)
+        return convert(answer, kind)
     except msgspec.ValidationError as error:
         raise ValueError(cut(str(error))) from None
 

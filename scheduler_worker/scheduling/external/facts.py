@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.columns import COLUMNS, Rows, Values
 from scheduler_worker.model.hosts import Hosts, HostState
@@ -56,8 +56,7 @@ class SandboxedHosts(Hosts):
         self.metadata_items = frozenset()
         self._number = number
         self._facts = {
-            name: msgspec.convert(values, _OF_ROWS.get(name, list))
-            for name, values in facts.items()
+            name: convert(values, _OF_ROWS.get(name, list)) for name, values in facts.items()
         }
         self._states: list[Any] = []
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import UnitKind, declared_parameters, parameter_values
 from scheduler_worker.scheduling.external.contract import OwnForm, OwnParameter
@@ -58,8 +59,8 @@ def described(unit: type[Unit]) -> dict[str, Any]:
         raise TypeError(f"{name}.host_facts: there is no {listed(unknown)}; there are {known}")
     parameters = msgspec.to_builtins(declared_parameters(unit.parameters_type))
     form = structs.replace(
-        msgspec.convert(unit, OwnForm, strict=False, from_attributes=True),
-        parameters=msgspec.convert(parameters, tuple[OwnParameter, ...]),
+        convert(unit, OwnForm, strict=False, from_attributes=True),
+        parameters=convert(parameters, tuple[OwnParameter, ...]),
     )
     _warm_up(unit)
     described: dict[str, Any] = msgspec.to_builtins(form)
@@ -68,7 +69,7 @@ def described(unit: type[Unit]) -> dict[str, Any]:
 
 def _warm_up(unit: type[Unit]) -> None:
     """Let msgspec learn the types that calls convert: each call is a process that begins here."""
-    msgspec.convert({"flavor": {"memory_mb": 0, "vcpus": 0}}, RequestSpec)
+    convert({"flavor": {"memory_mb": 0, "vcpus": 0}}, RequestSpec)
     SandboxedHosts(dict.fromkeys(unit.host_facts, ()), 0, 0.0)
     parameter_values(unit.parameters_type, [])
 
@@ -80,7 +81,7 @@ def answer(unit: type[Unit], asked: Mapping[str, Any]) -> list[Any]:
     """
     parameters = parameter_values(unit.parameters_type, [asked["properties"]])
     made = unit(UnitContext(name=unit.__name__, parameters=parameters))
-    spec = msgspec.convert(asked["spec"], RequestSpec)
+    spec = convert(asked["spec"], RequestSpec)
     hosts = SandboxedHosts(asked["facts"], len(asked["hosts"]), asked["now_s"])
     is_filter = asked["kind"] == UnitKind.FILTER
     if not made.applies(spec):

@@ -38,6 +38,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.hosts import HostState
@@ -143,7 +144,7 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
         for number, (cpus, memory) in enumerate(_shares(asked, nodes or 1))
     ]
     fields = {"cells": cells, "emulator_threads_policy": emulator}
-    return msgspec.convert(fields, InstanceNUMATopology)
+    return convert(fields, InstanceNUMATopology)
 
 
 def cpu_thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
@@ -401,7 +402,7 @@ def wanted(spec: RequestSpec) -> Wanted | None:
     if not spec.numa_topology:
         return None
     try:
-        sent = msgspec.convert(spec.numa_topology, InstanceNUMATopology)
+        sent = convert(spec.numa_topology, InstanceNUMATopology)
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.numa_topology", str(error)) from None
     topology = structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))

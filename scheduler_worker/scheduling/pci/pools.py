@@ -18,6 +18,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import RequestSpec
@@ -126,7 +127,7 @@ def _asked(spec: RequestSpec) -> tuple[_InstancePCIRequest, ...]:
     if not spec.pci_requests or not spec.pci_requests.get("requests"):
         return ()
     try:
-        return msgspec.convert(spec.pci_requests, _InstancePCIRequests).requests
+        return convert(spec.pci_requests, _InstancePCIRequests).requests
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.pci_requests", str(error)) from None
 

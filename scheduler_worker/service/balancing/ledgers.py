@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from scheduler_worker import events
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import (
     BackendError,
     ClusterLockTimeout,
@@ -205,7 +206,7 @@ class BalancingRecords(LeadershipRecords[Leadership]):
     def last_round(self, cluster: str) -> Round | None:
         """The last round of a cluster; None: there was none within a day."""
         encoded = self._rounds.get(cluster)
-        return None if encoded is None else msgspec.json.decode(encoded, type=Round)
+        return None if encoded is None else json_reader(Round)(encoded)
 
     def write_round(self, store: Store, cluster: str, made: Round) -> None:
         """Write the last round of a cluster. Raises StateUnavailable."""

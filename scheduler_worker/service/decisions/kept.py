@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.decision_log import DecisionLog, Logged
 from scheduler_worker.model.decision_history import (
     DecisionDetails,
@@ -146,7 +147,7 @@ def _before(scope: str, query: DecisionQuery) -> Position | None:
 
 
 def _outline(logged: Logged) -> DecisionSummary:
-    return structs.replace(_OUTLINES.decode(logged.outline), instances=logged.instances)
+    return structs.replace(_read_outline(logged.outline), instances=logged.instances)
 
 
 def _with_reason(outline: DecisionSummary) -> DecisionSummary:
@@ -155,4 +156,4 @@ def _with_reason(outline: DecisionSummary) -> DecisionSummary:
     return structs.replace(outline, reason=why_placed(outline.hosts, outline.lead), lead=None)
 
 
-_OUTLINES = msgspec.json.Decoder(DecisionSummary)
+_read_outline = json_reader(DecisionSummary)

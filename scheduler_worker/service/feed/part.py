@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, structs
 
 from scheduler_worker import events
+from scheduler_worker.conversion import convert, json_reader
 from scheduler_worker.errors import (
     Conflict,
     RequestError,
@@ -83,7 +84,7 @@ class FeedRecords(Replica):
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         if key == _KEY:
-            self.state = None if value is None else msgspec.json.decode(value, type=FeedState)
+            self.state = None if value is None else json_reader(FeedState)(value)
 
     def write(self, store: Store, state: FeedState) -> bool:
         """Compare-and-set the record; False if another worker wrote it first.
@@ -125,7 +126,7 @@ class ClusterNames:
 
     def _checked(self, name: str, where: str, instead: str) -> str:
         try:
-            return msgspec.convert(name, ClusterName)
+            return convert(name, ClusterName)
         except msgspec.ValidationError:
             if where not in self._refused:
                 self._refused.add(where)

@@ -17,6 +17,7 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.components import Periodic
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import BackendError, Conflict, RequestError, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Put, Store
@@ -47,7 +48,7 @@ class RefreshRequests(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(RefreshRequests).decode
+_decode = json_reader(RefreshRequests)
 
 
 class RefreshRecords(Replica):

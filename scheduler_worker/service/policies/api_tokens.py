@@ -6,6 +6,7 @@ store deletes expired tokens. ``k:`` and a token's digest is the token.
 
 import msgspec
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.ports import ABSENT, ApiToken, Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
@@ -19,7 +20,7 @@ class SharedApiTokens(Replica):
     """Implements ``ports.ApiTokens``; each method raises StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        self._tokens = RecordKind(_TOKEN, msgspec.json.Decoder(ApiToken).decode)
+        self._tokens = RecordKind(_TOKEN, json_reader(ApiToken))
         super().__init__(SCOPE, self._tokens)
         self._store = store
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import convert
 from scheduler_worker.errors import (
     ClusterPolicyError,
     Conflict,
@@ -296,7 +297,7 @@ def retried(change: Callable[[], Changed]) -> Changed:
 
 def _check_cluster(name: str) -> None:
     try:
-        msgspec.convert(name, ClusterName)
+        convert(name, ClusterName)
     except msgspec.ValidationError:
         raise Invalid(
             "cluster",

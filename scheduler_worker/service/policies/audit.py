@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.policy_store import AuditEntry, PolicyStore
 from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
@@ -116,7 +117,7 @@ class SharedAudit(Audit):
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(clock)
         self._store = store
-        self._entries = RecordKind("", msgspec.json.Decoder(AuditEntry).decode)
+        self._entries = RecordKind("", json_reader(AuditEntry))
         self._replica = Replica(SCOPE, self._entries)
 
     def record(self, entry: AuditEntry) -> None:

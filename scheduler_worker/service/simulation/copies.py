@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decision_history import (
@@ -174,12 +175,12 @@ def parsed(encoded: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:
     """What such lines say. Raises ValueError, which says which line is wrong."""
     rest = iter(encoded)
     try:
-        snapshot = _SNAPSHOT.decode(next(rest, b""))
+        snapshot = _read_snapshot(next(rest, b""))
     except ValueError as error:
         raise ValueError(f"at its beginning: {error!s:.200}") from None
     decisions: list[KeptDecision] = []
     try:
-        for line in map(_LINE.decode, rest):
+        for line in map(_read_line, rest):
             id = DecisionId.parse(line.id)
             decisions.append(KeptDecision(id, line.outline, line.details))
     except ValueError as error:
@@ -210,4 +211,4 @@ def read(path: Path) -> tuple[Snapshot, list[KeptDecision]]:
 
 
 _ENCODER = msgspec.json.Encoder()
-_SNAPSHOT, _LINE = msgspec.json.Decoder(Snapshot), msgspec.json.Decoder(_Line)
+_read_snapshot, _read_line = json_reader(Snapshot), json_reader(_Line)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.model.simulations import SimulationRecord, SimulationSummary
 from scheduler_worker.ports import Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import RecordKind, Replica
@@ -28,7 +29,7 @@ class SimulationRecords(Replica):
     """The simulations of all processes. Methods raise StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        self._records = RecordKind(_RECORD, msgspec.json.Decoder(SimulationRecord).decode)
+        self._records = RecordKind(_RECORD, json_reader(SimulationRecord))
         self._summaries = RecordKind(_SUMMARY, bytes)
         """Decoded on demand: they may be long."""
         super().__init__(SCOPE, self._records, self._summaries)
@@ -50,7 +51,7 @@ class SimulationRecords(Replica):
             record, summary = self._records.get(id), self._summaries.get(id)
         if record is None:
             return None
-        decoded = msgspec.json.decode(summary, type=SimulationSummary) if summary else None
+        decoded = json_reader(SimulationSummary)(summary) if summary else None
         return _seen(record, now_s), decoded
 
     def add(self, record: SimulationRecord) -> None:

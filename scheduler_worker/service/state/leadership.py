@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from scheduler_worker.components import Periodic
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
@@ -67,7 +68,7 @@ class LeadershipRecords(Replica, Generic[AnyLeadership]):
     """A replica of a scope with leaderships: each under ``u:`` and a cluster's name."""
 
     def __init__(self, scope: str, form: type[AnyLeadership], *kinds: RecordKind[Any]) -> None:
-        self.leaders = RecordKind(_LEADER, msgspec.json.Decoder(form).decode)
+        self.leaders = RecordKind(_LEADER, json_reader(form))
         """By cluster."""
         super().__init__(scope, self.leaders, *kinds)
         self._form = form

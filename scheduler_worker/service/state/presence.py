@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler_worker.components import Periodic
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import Conflict, RequestError, StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
@@ -35,7 +36,7 @@ class WorkerRecords(Replica):
     """A replica of who there is."""
 
     def __init__(self) -> None:
-        self.workers = RecordKind(_KEY, msgspec.json.Decoder(WorkerFacts).decode)
+        self.workers = RecordKind(_KEY, json_reader(WorkerFacts))
         """By name."""
         super().__init__(SCOPE, self.workers)
 
@@ -44,7 +45,7 @@ class ReportRecords(Replica):
     """A replica of the reports."""
 
     def __init__(self) -> None:
-        self.reports = RecordKind(_KEY, msgspec.json.Decoder(WorkerReport).decode)
+        self.reports = RecordKind(_KEY, json_reader(WorkerReport))
         """By the names of the workers."""
         super().__init__(REPORTS_SCOPE, self.reports)
 

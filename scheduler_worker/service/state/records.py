@@ -35,6 +35,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.model import policies
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
@@ -164,7 +165,7 @@ _OFTEN_EMPTY = ("sources", "stats", "service", "load", "vms")
 _EMPTY: dict[str, Any] = {}
 # Bounded: facts of hosts that are gone are forgotten.
 _common = lru_cache(maxsize=16_384, typed=True)(lambda value: value)
-_read_host = msgspec.json.Decoder(HostRecord).decode
+_read_host = json_reader(HostRecord)
 
 
 def read_host(value: bytes | str) -> HostRecord:
@@ -184,14 +185,14 @@ def read_host(value: bytes | str) -> HostRecord:
     return record
 
 
-read_instances = msgspec.json.Decoder(Instances).decode
-read_reservation = msgspec.json.Decoder(Reservation).decode
-read_announcements = msgspec.json.Decoder(dict[str, float]).decode
-read_aggregate = msgspec.json.Decoder(Aggregate).decode
-read_move = msgspec.json.Decoder(Move).decode
-read_departure = msgspec.json.Decoder(Departure).decode
-read_ledger = msgspec.json.Decoder(MigrationLedger).decode
-read_power = msgspec.json.Decoder(PowerLedger).decode
-read_switch = msgspec.json.Decoder(BalancingSwitch).decode
-read_verdict = msgspec.json.Decoder(Verdict).decode
+read_instances = json_reader(Instances)
+read_reservation = json_reader(Reservation)
+read_announcements = json_reader(dict[str, float])
+read_aggregate = json_reader(Aggregate)
+read_move = json_reader(Move)
+read_departure = json_reader(Departure)
+read_ledger = json_reader(MigrationLedger)
+read_power = json_reader(PowerLedger)
+read_switch = json_reader(BalancingSwitch)
+read_verdict = json_reader(Verdict)
 read_policy = policies.read_policy

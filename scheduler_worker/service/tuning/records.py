@@ -11,6 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
+from scheduler_worker.conversion import json_reader
 from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import RecordKind, Replica
@@ -41,7 +42,7 @@ class TuningRecords(LeadershipRecords[TuningLeadership]):
     """A replica of the records."""
 
     def __init__(self) -> None:
-        self.texts = RecordKind(POLICY, msgspec.json.Decoder(str).decode)
+        self.texts = RecordKind(POLICY, json_reader(str))
         """Policies set by RPC, by name."""
         super().__init__(SCOPE, TuningLeadership, self.texts)
 
@@ -92,7 +93,7 @@ class TunedHostState(msgspec.Struct, frozen=True):
 
 
 _Kept = TypeVar("_Kept")
-_decode = msgspec.json.Decoder(TunedHostState).decode
+_decode = json_reader(TunedHostState)
 
 
 class StoredHostStates(Replica):
