@@ -1,6 +1,7 @@
 """Properties of the request filters and of matching, for any hosts and requests."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 from hypothesis import given
@@ -68,17 +69,28 @@ def supplies(draw):
 
 
 def is_served(tree, supply: Supply, places: tuple[int, ...]) -> bool:
-    """Whether these providers serve all demands, by brute force."""
+    """Whether these providers serve all demands, by brute force.
+
+    What all demands take of a provider may not be more than one instance may take.
+    """
     providers = list(tree.providers)
     used: list[tuple[str, int]] = []
+    taken: Counter[tuple[int, str]] = Counter()
     for place, (group, resources) in zip(places, wishes_of(supply), strict=True):
         if not all(providers[place].has(*item) for item in resources):
             return False
         providers[place] = providers[place].taken(dict(resources))
+        taken.update({(place, name): amount for name, amount in resources})
         traits = providers[place].traits
         if group.forbidden & traits or (group.name and not group.required <= traits):
             return False
         used.append((group.name, place))
+    if any(
+        taken[place, name] > known.max_unit
+        for place, provider in enumerate(providers)
+        for name, known in provider.inventories
+    ):
+        return False
     flavor = supply.groups[0]
     found = frozenset().union(*(providers[at].traits for name, at in [*used, ("", 0)] if not name))
     if not flavor.required <= found or flavor.forbidden & found:
