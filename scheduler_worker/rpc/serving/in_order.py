@@ -6,7 +6,7 @@ from scheduler_worker.rpc.serving.deliveries import Work
 
 
 class InOrder:
-    """The work that shares a key, the first to arrive at the head; one thread owns them."""
+    """Queues of work by key, the first to arrive at the head; for the loop's thread alone."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[Work]] = {}
