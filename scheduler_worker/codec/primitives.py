@@ -19,6 +19,7 @@ import msgspec
 
 from scheduler_worker.codec.typed import quoted, wrong
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.sizes import OF_REPORT, MostOf
 from scheduler_worker.wording import cut, listed
 
 LOG = logging.getLogger(__name__)
@@ -31,8 +32,6 @@ CHANGES = "nova_object.changes"
 
 MAX_DEPTH = 32
 """The deepest nesting of a message."""
-MAX_VALUES = 1_000_000
-"""Values in one argument (in a list of hosts: in one host)."""
 _MAX_LOGGED = 1000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -65,15 +64,22 @@ class ObjectKind(msgspec.Struct, frozen=True, kw_only=True):
 ANYTHING = ObjectKind()
 
 
-def plain(value: Any, path: str, kind: ObjectKind = ANYTHING, *, is_strict: bool = False) -> Any:
+def plain(
+    value: Any,
+    path: str,
+    kind: ObjectKind = ANYTHING,
+    *,
+    is_strict: bool = False,
+    bounds: MostOf = OF_REPORT,
+) -> Any:
     """Unwrap every object primitive in a value to a dict (a list object to a list).
 
     Drops fields that ``kind`` does not read; ``is_strict``: a plain dict must not have others.
 
     Raises RequestError: an object of another kind or major version, a broken primitive, nesting
-    deeper than MAX_DEPTH, or more than MAX_VALUES values.
+    deeper than MAX_DEPTH, or more in it than ``bounds``.
     """
-    return _Unwrapping(is_strict).value(value, path, kind, 0)
+    return _Unwrapping(is_strict, bounds).value(value, path, kind, 0)
 
 
 def is_primitive(value: Any) -> bool:
@@ -95,10 +101,11 @@ def members(value: Any, path: str, kind: ObjectKind) -> list[tuple[Any, str]]:
 class _Unwrapping:
     """Unwraps one value; counts down the number of values that it may hold."""
 
-    __slots__ = ("is_strict", "spare")
+    __slots__ = ("bounds", "is_strict", "spare")
 
-    def __init__(self, is_strict: bool) -> None:
-        self.spare = MAX_VALUES
+    def __init__(self, is_strict: bool, bounds: MostOf) -> None:
+        self.spare = bounds.values
+        self.bounds = bounds
         self.is_strict = is_strict
 
     def value(self, value: Any, path: str, kind: ObjectKind, depth: int) -> Any:
@@ -108,11 +115,7 @@ class _Unwrapping:
             value = _opened(value, path, kind)
         if not isinstance(value, (dict, list, tuple)):
             return value
-        self.spare -= len(value)
-        if depth >= MAX_DEPTH or self.spare < 0:
-            many = f"more than {MAX_VALUES} values came with it"
-            deep = f"is nested more than {MAX_DEPTH} deep"
-            raise RequestError(cut(path), deep if depth >= MAX_DEPTH else many)
+        self._count(value, path, depth)
         if isinstance(value, dict):
             if kind.read is None:
                 return self._everything(value, path, kind, depth)
@@ -129,6 +132,19 @@ class _Unwrapping:
             else self.value(element, f"{path}[{number}]", kind, depth + 1)
             for number, element in enumerate(value)
         ]
+
+    def _count(self, value: Collection[Any], path: str, depth: int) -> None:
+        """Raises RequestError where the message holds more than the bounds."""
+        named = isinstance(value, dict)
+        most = self.bounds.names if named else self.bounds.elements
+        self.spare -= len(value)
+        if depth >= MAX_DEPTH:
+            raise RequestError(cut(path), f"is nested more than {MAX_DEPTH} deep")
+        if len(value) > most:
+            what = "names" if named else "elements"
+            raise RequestError(cut(path), f"at most {most} {what}, got {len(value)}")
+        if self.spare < 0:
+            raise RequestError(cut(path), f"more than {self.bounds.values} values came with it")
 
     def _everything(self, value: dict[Any, Any], path: str, kind: ObjectKind, depth: int) -> Any:
         parts = kind.parts

@@ -26,6 +26,7 @@ from scheduler_worker.model.requests import (
     RequestSpec,
     SchedulerLimits,
 )
+from scheduler_worker.model.sizes import OF_REQUEST
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
 
@@ -59,7 +60,7 @@ def decode_request_spec(
 
     Raises RequestError: names the field, what it needs and what came.
     """
-    spec = plain(value, "spec_obj", kinds.REQUEST_SPEC, is_strict=is_strict)
+    spec = plain(value, "spec_obj", kinds.REQUEST_SPEC, is_strict=is_strict, bounds=OF_REQUEST)
     flavor = spec.get("flavor") if is_strict and isinstance(spec, dict) else None
     if isinstance(flavor, dict) and isinstance(flavor.get("extra_specs"), dict):
         # YAML reads some as numbers or booleans, which are the texts that they are written as.
@@ -78,9 +79,12 @@ def decode_request_spec(
 
 def decode_legacy_request(request_spec: Any, filter_properties: Any) -> RequestSpec:
     """Decode the arguments of RPC versions 4.0 to 4.2. Raises RequestError."""
-    request = _object(plain(request_spec, "request_spec", kinds.LEGACY_REQUEST), "request_spec")
-    sent = plain(filter_properties or {}, "filter_properties", kinds.LEGACY_PROPERTIES)
-    properties = _object(sent, "filter_properties")
+    request = _object(
+        plain(request_spec, "request_spec", kinds.LEGACY_REQUEST, bounds=OF_REQUEST), "request_spec"
+    )
+    path = "filter_properties"
+    sent = plain(filter_properties or {}, path, kinds.LEGACY_PROPERTIES, bounds=OF_REQUEST)
+    properties = _object(sent, path)
     instance = _object(request.get("instance_properties") or {}, "request_spec.instance_properties")
     spec = {
         "num_instances": request.get("num_instances"),

@@ -4,8 +4,9 @@ msgspec converts; its messages are rewritten here. Values of secret fields never
 or a log: :func:`redacted`.
 """
 
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +36,8 @@ _AT_KEY = re.compile(r" - at `key` in `(.*)`$")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _EXPECTED = re.compile(r"Expected `([a-z |]+)`(.*)", re.DOTALL)
+_BOUND = re.compile(r" (?:of length )?(<=|>=|<|>) ([-0-9.e]+)\Z")
+_WITHIN = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 
 
@@ -100,7 +103,9 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
     steps = _STEP.findall(at[1]) if at else []
     message = message[: at.start()] if at else message
     if at_key:
-        return RequestError(_named(steps, path, paths), "its names must be text")
+        expected = _EXPECTED.match(message)
+        bound = re.sub(r", got.*", "", expected[2]) if expected else ""
+        return RequestError(_named(steps, path, paths), f"its names must be text{bound}")
     field = _FIELD.match(message)
     if field:
         problem = "is missing" if field[1].startswith("missing") else "is not known here"
@@ -114,7 +119,10 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
     where, actual = next(misfits, candidates[0])
     # ``an integer or null``, ``an integer >= 0``, ``text of length <= 255``
     described = " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound
-    return wrong(_named(where, path, paths), described, actual)
+    named = _named(where, path, paths)
+    if bound.startswith(" of length <="):
+        return RequestError(named, f"expected {described}, got a length of {len(actual)}")
+    return wrong(named, described, actual)
 
 
 Step = tuple[str, str]
@@ -144,8 +152,14 @@ def _candidates(value: Any, steps: Sequence[Step], walked: list[Step]) -> Iterat
 
 
 def _fits(value: Any, kinds: Sequence[str], bound: str) -> bool:
-    """Whether a value is of an expected class; where a bound was violated, none fits."""
+    """Whether a value is of an expected class, and within the bound."""
     classes = tuple(each for kind in kinds if kind in _KINDS for each in _KINDS[kind][1])
     if isinstance(value, bool) and bool not in classes:
         return False
-    return isinstance(value, classes) and not bound
+    if not isinstance(value, classes) or not bound:
+        return isinstance(value, classes)
+    matched = _BOUND.match(bound)
+    if not matched:
+        return False
+    measured: Any = len(value) if isinstance(value, Sized) else value
+    return bool(_WITHIN[matched[1]](measured, float(matched[2])))

@@ -11,11 +11,34 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from scheduler_worker.model.providers import AllocationCandidates
-from scheduler_worker.model.sizes import Size
+from scheduler_worker.model.sizes import (
+    MAX_GROUPS,
+    MAX_TRAITS,
+    Aggregates,
+    LongText,
+    Size,
+    Text,
+    Traits,
+)
 from scheduler_worker.model.virt import NO_MACHINE, VirtualMachine
 
 MAX_INSTANCES = 10_000
 """Upper bound of instances in one request."""
+
+
+Property = (
+    Annotated[
+        list[LongText | int | float | list[Any] | dict[str, Any] | None],
+        Meta(max_length=MAX_TRAITS),
+    ]
+    | LongText
+    | bool
+    | int
+    | float
+    | dict[str, Any]
+    | None
+)
+"""The value of an image's property."""
 
 
 class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -27,15 +50,15 @@ class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     ephemeral_gb: Size = 0
     swap: Size = 0
     id: int | None = None
-    name: str | None = None
-    flavorid: str | None = None
-    extra_specs: dict[str, str] = {}
+    name: Text | None = None
+    flavorid: Text | None = None
+    extra_specs: dict[Text, Text] = {}
     rxtx_factor: float | None = None
     vcpu_weight: int | None = None
     disabled: bool = False
     is_public: bool = True
-    projects: tuple[str, ...] = ()
-    description: str | None = None
+    projects: tuple[Text, ...] = ()
+    description: Annotated[str, Meta(max_length=65_535)] | None = None
 
     @property
     def disk_mb(self) -> int:
@@ -46,38 +69,38 @@ class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 class ImageMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The image; a volume-backed request has one without ``id``. Properties are typed values."""
 
-    id: str | None = None
-    name: str | None = None
-    status: str | None = None
-    visibility: str | None = None
+    id: Text | None = None
+    name: Text | None = None
+    status: Text | None = None
+    visibility: Text | None = None
     protected: bool | None = None
-    checksum: str | None = None
-    owner: str | None = None
+    checksum: Text | None = None
+    owner: Text | None = None
     size: int | None = None
     virtual_size: int | None = None
-    container_format: str | None = None
-    disk_format: str | None = None
-    created_at: str | None = None
-    updated_at: str | None = None
-    tags: tuple[str, ...] = ()
-    direct_url: str | None = None
+    container_format: Text | None = None
+    disk_format: Text | None = None
+    created_at: Text | None = None
+    updated_at: Text | None = None
+    tags: tuple[Text, ...] = ()
+    direct_url: LongText | None = None
     min_ram: int | None = None
     min_disk: int | None = None
-    properties: dict[str, Any] = {}
+    properties: dict[Text, Property] = {}
 
 
 class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A server group as the caller saw it: ``hosts`` and ``members`` are snapshots."""
 
-    uuid: str | None = None
+    uuid: Text | None = None
     id: int | None = None
-    name: str | None = None
-    user_id: str | None = None
-    project_id: str | None = None
-    policy: str | None = None
-    rules: dict[str, str] = msgspec.field(default_factory=dict, name="_rules")
-    members: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
+    name: Text | None = None
+    user_id: Text | None = None
+    project_id: Text | None = None
+    policy: Text | None = None
+    rules: dict[Text, Text] = msgspec.field(default_factory=dict, name="_rules")
+    members: tuple[Text, ...] = ()
+    hosts: tuple[Text, ...] = ()
 
     @property
     def max_server_per_host(self) -> int:
@@ -88,18 +111,18 @@ class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_de
 class CellMapping(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A cell. Its URLs contain passwords, and are not read."""
 
-    uuid: str | None = None
-    name: str | None = None
+    uuid: Text | None = None
+    name: Text | None = None
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The destination of the request."""
 
-    host: str | None = None
-    node: str | None = None
+    host: Text | None = None
+    node: Text | None = None
     cell: CellMapping | None = None
-    aggregates: tuple[str, ...] | None = None
-    forbidden_aggregates: tuple[str, ...] | None = None
+    aggregates: Aggregates | None = None
+    forbidden_aggregates: Aggregates | None = None
     allow_cross_cell_move: bool = False
 
     @property
@@ -111,8 +134,8 @@ class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 class RetriedHost(msgspec.Struct, frozen=True, gc=False):
     """A host and node on which the request failed before."""
 
-    host: str | None = None
-    hypervisor_hostname: str | None = None
+    host: Text | None = None
+    hypervisor_hostname: Text | None = None
 
 
 class SchedulerRetries(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -134,42 +157,42 @@ class SchedulerLimits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class RequestGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A granular group of resources (a port's bandwidth, a device) beside the flavor's."""
 
-    requester_id: str | None = None
+    requester_id: Text | None = None
     use_same_provider: bool = True
-    resources: dict[str, int] = {}
-    required_traits: tuple[str, ...] = ()
-    forbidden_traits: tuple[str, ...] = ()
-    aggregates: tuple[tuple[str, ...], ...] = ()
-    forbidden_aggregates: tuple[str, ...] = ()
-    provider_uuids: tuple[str, ...] = ()
-    in_tree: str | None = None
+    resources: dict[Text, int] = {}
+    required_traits: Traits = ()
+    forbidden_traits: Traits = ()
+    aggregates: Annotated[tuple[Aggregates, ...], Meta(max_length=MAX_GROUPS)] = ()
+    forbidden_aggregates: Aggregates = ()
+    provider_uuids: tuple[Text, ...] = ()
+    in_tree: Text | None = None
 
 
 class RequestLevelParams(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Traits of the whole host that the request requires or forbids."""
 
-    root_required: tuple[str, ...] = ()
-    root_forbidden: tuple[str, ...] = ()
-    same_subtree: tuple[tuple[str, ...], ...] = ()
+    root_required: Traits = ()
+    root_forbidden: Traits = ()
+    same_subtree: Annotated[tuple[tuple[Text, ...], ...], Meta(max_length=MAX_GROUPS)] = ()
 
 
 class NetworkMetadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Physical networks and tunnels the instance needs, for NUMA affinity of networks."""
 
-    physnets: tuple[str, ...] = ()
+    physnets: tuple[Text, ...] = ()
     tunneled: bool = False
 
 
 class NetworkRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One requested network or port."""
 
-    network_id: str | None = None
-    port_id: str | None = None
-    address: str | None = None
-    pci_request_id: str | None = None
-    tag: str | None = None
-    arq_uuid: str | None = None
-    device_profile: str | None = None
+    network_id: Text | None = None
+    port_id: Text | None = None
+    address: Text | None = None
+    pci_request_id: Text | None = None
+    tag: Text | None = None
+    arq_uuid: Text | None = None
+    device_profile: Text | None = None
 
 
 REBUILD_CHECK = ["rebuild"]
@@ -180,18 +203,18 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
 
     flavor: Flavor
     num_instances: Annotated[int, Meta(ge=1, le=MAX_INSTANCES)] = 1
-    instance_uuid: str | None = None
+    instance_uuid: Text | None = None
     id: int | None = None
-    project_id: str | None = None
-    user_id: str | None = None
+    project_id: Text | None = None
+    user_id: Text | None = None
     image: ImageMeta | None = None
-    availability_zone: str | None = None
-    force_hosts: tuple[str, ...] | None = None
-    force_nodes: tuple[str, ...] | None = None
-    ignore_hosts: tuple[str, ...] | None = None
-    only_hosts: tuple[str, ...] | None = None
+    availability_zone: Text | None = None
+    force_hosts: tuple[Text, ...] | None = None
+    force_nodes: tuple[Text, ...] | None = None
+    ignore_hosts: tuple[Text, ...] | None = None
+    only_hosts: tuple[Text, ...] | None = None
     """The hosts to choose from, all filters applying; None: any. Not set in Nova's requests."""
-    closing_hosts: tuple[str, ...] = ()
+    closing_hosts: tuple[Text, ...] = ()
     """Hosts that are about to be put into maintenance; the worker sets it, for every request."""
     allocation_candidates: AllocationCandidates | None = None
     """What Placement answered about this request; None: it need not be asked. Set by the worker,
@@ -201,8 +224,10 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     limits: SchedulerLimits | None = None
     requested_destination: Destination | None = None
     retry: SchedulerRetries | None = None
-    scheduler_hints: dict[str, list[str]] | None = None
-    requested_resources: tuple[RequestGroup, ...] | None = None
+    scheduler_hints: dict[Text, list[LongText]] | None = None
+    requested_resources: Annotated[tuple[RequestGroup, ...], Meta(max_length=MAX_GROUPS)] | None = (
+        None
+    )
     request_level_params: RequestLevelParams | None = None
     network_metadata: NetworkMetadata | None = None
     requested_networks: tuple[NetworkRequest, ...] = ()

@@ -23,7 +23,7 @@ from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert
 from scheduler_worker.model.requests import NetworkMetadata
-from scheduler_worker.model.sizes import Size
+from scheduler_worker.model.sizes import MAX_CELLS, Size
 
 CPUPolicy = Literal["dedicated", "shared", "mixed"]
 CPUThreadPolicy = Literal["prefer", "isolate", "require"]
@@ -246,7 +246,7 @@ class InstanceNUMACell(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class InstanceNUMATopology(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The requested cells of an instance."""
 
-    cells: tuple[InstanceNUMACell, ...]
+    cells: Annotated[tuple[InstanceNUMACell, ...], Meta(max_length=MAX_CELLS)]
     emulator_threads_policy: Literal["share", "isolate"] | None = None
 
 

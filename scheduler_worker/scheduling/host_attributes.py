@@ -8,6 +8,7 @@ no derived column may depend on.
 import datetime
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -62,26 +63,37 @@ def attribute(host: HostState, name: str) -> Any:
     return getattr(host, name) if name in ATTRIBUTES else None
 
 
-def follow(host: HostState, path: Sequence[str]) -> Any:
-    """The value at the end of a path of names; None: a step is missing.
+def top(host: HostState, name: str) -> Any:
+    """The value of an attribute, else of a statistic of this name; None: there is neither."""
+    value = attribute(host, name)
+    return host.stats.get(name) if value is None else value
+
+
+def below(value: Any, path: Sequence[str]) -> Any:
+    """The value at the end of a path whose first name has ``value``; None: a step is missing.
 
     Texts on the way are decoded as JSON. An opaque attribute has no steps below it.
     """
     first, *rest = path
-    value = attribute(host, first)
-    if value is None:
-        value = host.stats.get(first)
     if rest and first in _OPAQUE:
         return None
     for name in rest:
-        value = _step(value, name)
+        value = _decoded(value) if isinstance(value, str) else value
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
     return value
 
 
-def _step(value: Any, name: str) -> Any:
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-    return value.get(name) if isinstance(value, dict) else None
+def follow(host: HostState, path: Sequence[str]) -> Any:
+    """The value at the end of a path of names."""
+    return below(top(host, path[0]), path)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(text: str) -> Any:
+    """The value of a JSON text, which many hosts share; None: it is no JSON. Not to be changed."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

@@ -1,5 +1,7 @@
 """The filter for extra specs about capabilities of the host."""
 
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,7 @@ class ComputeCapabilitiesFilter(FactFilter):
     def rejection(self, host: HostState, asked: Any) -> str | None:
         for requirement in asked:
             path, text, _ = requirement
-            value = _text(host, path)
+            value = _text(host_attributes.top(host, path[0]), path)
             if not _meets(value, requirement):
                 return f"{':'.join(path)} is {str(value)[:80]!r}, which does not meet {text!r}"
         return None
@@ -73,16 +75,26 @@ def _mask(hosts: Hosts, requirements: tuple[Requirement, ...]) -> Mask:
 
 
 def _texts(hosts: Hosts, path: tuple[str, ...]) -> list[str | None]:
-    """The text at a path of each host; a derived column, unless reservations change it."""
-    if path[0] in host_attributes.CONSUMED:
-        return [_text(host, path) for host in hosts.states()]
-    column = hosts.derived((SCOPE, path), lambda host: _text(host, path), "O")
-    texts: list[str | None] = column.tolist()
-    return texts
+    """The text at a path of each host; hosts with the same value above it are read once.
+
+    Derived columns hold the values, one for all statistics: requests may name many paths below.
+    """
+    first = path[0]
+    if first in host_attributes.CONSUMED:
+        return [_text(host_attributes.top(host, first), path) for host in hosts.states()]
+    if first in host_attributes.ATTRIBUTES:
+        of = partial(host_attributes.top, name=first)
+        tops = hosts.derived((SCOPE, first), of, "O").tolist()
+    else:
+        statistics = hosts.derived((SCOPE, ""), attrgetter("stats"), "O").tolist()
+        tops = [each.get(first) for each in statistics]
+    keys = [top if isinstance(top, str) else id(top) for top in tops]
+    texts = {key: _text(top, path) for key, top in dict(zip(keys, tops, strict=True)).items()}
+    return [texts[key] for key in keys]
 
 
-def _text(host: HostState, path: tuple[str, ...]) -> str | None:
-    value = host_attributes.follow(host, path)
+def _text(top: Any, path: tuple[str, ...]) -> str | None:
+    value = host_attributes.below(top, path)
     return None if value is None else str(value)
 
 

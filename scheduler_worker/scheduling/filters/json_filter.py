@@ -40,8 +40,8 @@ from scheduler_worker.scheduling.host_attributes import ATTRIBUTES, attribute
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.wording import cut
 
-MAX_LENGTH = 16_384
-"""The most characters of a query."""
+MAX_CALLS = 64
+"""The most calls of a query; each is made for every host."""
 MAX_DEPTH = 32
 """The deepest nesting of calls."""
 
@@ -82,10 +82,10 @@ def matches(query: Term | None, host: HostState) -> bool:
 def read(text: str) -> Term | None:
     """Parses a query; None: every host passes.
 
-    Raises ValueError: the text is no JSON, no query, too long or nested too deeply.
+    Raises ValueError: the text is no JSON, no query, of too many calls or nested too deeply.
     """
-    if len(text) > MAX_LENGTH:
-        raise ValueError(f"is longer than {MAX_LENGTH} characters")
+    if text.count("[") > MAX_CALLS:
+        raise ValueError(f"has more than {MAX_CALLS} calls")
     try:
         query = json.loads(text or "null", parse_constant=_refuse)
     except (ValueError, RecursionError):

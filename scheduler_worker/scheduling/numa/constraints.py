@@ -44,6 +44,7 @@ from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.model.sizes import MAX_CELLS
 from scheduler_worker.model.topology import (
     ANY_PAGES,
     LARGE_PAGES,
@@ -93,7 +94,8 @@ _OF_TRAIT = {"required": "require", "forbidden": "isolate"}
 """The thread policies that the trait stands for."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
 _PAGE_SIZE = re.compile(r"0*([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
-_MOST_VCPUS = 2**16
+_MOST_VCPUS = 4096
+"""As many as KVM gives a machine."""
 _KIB = {"K": 1, "M": 2**10, "G": 2**20}
 _NAMES = frozenset(
     f"hw{mark}{name}"
@@ -315,6 +317,8 @@ def _nodes(asked: _Asked) -> int:
     """How many nodes are requested; 0: it is not specified."""
     value = asked.either("numa_nodes")
     nodes = 0 if value is None else _number(asked, "numa_nodes", value, least=1)
+    if nodes > MAX_CELLS:
+        raise asked.wrong("numa_nodes", f"{nodes} is more than {MAX_CELLS}")
     if nodes > asked.count:
         raise asked.wrong("numa_nodes", f"{nodes} cannot share {asked.count} vCPUs")
     return nodes

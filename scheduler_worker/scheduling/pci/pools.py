@@ -22,6 +22,7 @@ from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.image_properties import is_true
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.sizes import MAX_GROUPS, MAX_PCI_REQUESTS, Text
 from scheduler_worker.model.topology import (
     NUMACell,
     PCINUMAPolicy,
@@ -81,14 +82,14 @@ class _InstancePCIRequest(msgspec.Struct, frozen=True):
     """A request as it is sent; ``alias_name`` is None for a port's."""
 
     count: Annotated[int, Meta(ge=0)]
-    spec: tuple[dict[str, str | None], ...] = ()
+    spec: Annotated[tuple[dict[Text, Text | None], ...], Meta(max_length=MAX_GROUPS)] = ()
     alias_name: str | None = None
     request_id: str | None = None
     numa_policy: PCINUMAPolicy | None = None
 
 
 class _InstancePCIRequests(msgspec.Struct, frozen=True):
-    requests: tuple[_InstancePCIRequest, ...] = ()
+    requests: Annotated[tuple[_InstancePCIRequest, ...], Meta(max_length=MAX_PCI_REQUESTS)] = ()
 
 
 def pci_requests(spec: RequestSpec) -> tuple[PCIRequest, ...]:

@@ -3,19 +3,20 @@
 A group with a name takes all its resources from one provider; the flavor's own group may take each
 class from another. Resources that one group took are not there for the next, and count for it of
 what one instance may take (``max_unit``), as Placement's claim adds them up. The search backtracks.
-Of equal providers it tries one, so that hosts with many equal devices are quickly decided, and the
-number of tries is bounded, so that no request can occupy a worker: a host that reaches the bound
-does not pass.
+Of equal providers it tries one, and equal demands take providers in ascending order, so that hosts
+with many equal devices are quickly decided. The number of tries is bounded, so that no request can
+occupy a worker: a host that reaches the bound does not pass.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.providers import ROOT, Provider, Providers, ProviderTree, ProviderUse
 from scheduler_worker.scheduling.prefilters.needs import Group, Resources, Supply
 
-MAX_TRIES = 5_000
+MAX_TRIES = 500
 """How many providers are tried for one host, in all."""
 
 Chosen = tuple[tuple[int, "Demand"], ...]
@@ -99,6 +100,7 @@ class _Search:
         self._providers = list(providers)
         self._supply = supply
         self._demands = demands
+        self._twins = list(self._equal_before())
         self._chosen: list[tuple[int, Demand]] = []
         self._tries = 0
 
@@ -109,13 +111,27 @@ class _Search:
             return f"has more providers than {MAX_TRIES} tries could match"
         return "has providers for each of the groups, but not for all of them together"
 
+    def _equal_before(self) -> Iterator[int | None]:
+        """For each demand the last one before it that is equal in all but its name."""
+        last: dict[Hashable, int] = {}
+        for number, (demand, _) in enumerate(self._demands):
+            group = demand.group
+            subtrees = tuple(group.name in names for names in self._supply.same_subtree)
+            key = (structs.replace(group, name=""), demand.resources, subtrees)
+            yield last.get(key) if group.has_one_provider else None
+            last[key] = number
+
     def _choose(self, number: int, occupied: frozenset[int]) -> bool:
         if number == len(self._demands):
             return self._is_consistent()
         demand, suitable = self._demands[number]
         alone = self._supply.isolates and demand.group.has_one_provider
         known: set[Hashable] = set()
+        twin = self._twins[number]
+        least = ROOT if twin is None else self._chosen[twin][0]
         for place in suitable:
+            if place < least:
+                continue
             before = self._providers[place]
             # Providers are interchangeable if they are equal, but none are where subtrees matter.
             kind = place if self._supply.same_subtree else (before, place in occupied)

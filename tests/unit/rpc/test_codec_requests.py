@@ -355,10 +355,59 @@ def test_depth_is_bounded():
         plain([deep], "x")
 
 
-def test_size_is_bounded():
-    hosts = ["h"] * 1_000_001
-    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, "ignore_hosts": hosts})
-    assert message == "spec_obj.ignore_hosts: more than 1000000 values came with it"
+def names(count):
+    return {f"k{number}": "v" for number in range(count)}
+
+
+def flavor(**extra):
+    return {"flavor": {**FLAVOR, **extra}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (flavor(extra_specs=names(60_000)), "flavor.extra_specs: at most 256 names, got 60000"),
+        (flavor(extra_specs={"a": "", "b": "x" * 256}), "flavor.extra_specs.b: expected text of "
+         "length <= 255, got a length of 256"),
+        (flavor(extra_specs={"a" * 256: "x"}), "flavor.extra_specs: its names must be text of "
+         "length <= 255"),
+        (flavor(name="x" * 256), "flavor.name: expected text of length <= 255, got"),
+        ({"image": {"properties": names(257)}}, "image.properties: at most 256 names, got 257"),
+        ({"image": {"properties": {"a": "x" * 4097}}}, "image.properties.a: expected"),
+        ({"image": {"properties": {"traits_required": ["T"] * 129}}},
+         "image.properties.traits_required: expected"),
+        ({"scheduler_hints": names(257)}, "scheduler_hints: at most 256 names, got 257"),
+        ({"scheduler_hints": {"query": "x" * 4097}}, "scheduler_hints.query[0]: expected text of "
+         "length <= 4096"),
+        ({"ignore_hosts": ["h"] * 10_001}, "ignore_hosts: at most 10000 elements, got 10001"),
+        ({"instance_group": {"members": ["m"] * 10_001}}, "instance_group.members: at most 10000"),
+        ({"instance_uuid": "x" * 256}, "instance_uuid: expected text of length <= 255"),
+        ({"requested_resources": [{}] * 65}, "requested_resources: expected a list of "
+         "length <= 64, got a length of 65"),
+        ({"requested_resources": [{"required_traits": ["T"] * 129}]},
+         "requested_resources[0].required_traits: expected a list of length <= 128"),
+        ({"request_level_params": {"same_subtree": [[]] * 65}},
+         "request_level_params.same_subtree: expected a list of length <= 64"),
+        ({"requested_destination": {"aggregates": ["a"] * 1001}},
+         "requested_destination.aggregates: expected a list of length <= 1000"),
+        (names(257), "at most 256 names, got 258"),
+        ({name: ["h"] * 9_999 for name in ("ignore_hosts", "force_hosts", "force_nodes",
+          "only_hosts", "security_groups", "requested_networks")}, "more than 25000 values"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)  # fmt: skip
+@pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "lenient"])
+def test_what_a_request_holds_is_bounded(fields, why, is_strict):
+    spec = {"flavor": FLAVOR, **fields}
+    with pytest.raises(RequestError) as caught:
+        codec.decode_request_spec(spec, is_strict=is_strict)
+    assert why in str(caught.value)
+
+
+def test_a_legacy_request_is_bounded_too():
+    filters = {"ignore_hosts": ["h"] * 10_001}
+    message = refused(codec.decode_legacy_request, {"instance_type": FLAVOR}, filters)
+    assert message == "filter_properties.ignore_hosts: at most 10000 elements, got 10001"
 
 
 def test_texts_that_cannot_be_stored():
