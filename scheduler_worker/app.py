@@ -440,11 +440,15 @@ class Worker:
     def report(self) -> WorkerReport:
         """How this worker is, for operators; waits up to two seconds for the state."""
         self.monitor.missing()  # so that what is known last is of now
+        known_clusters = None
+        with contextlib.suppress(StateUnavailable):
+            known_clusters = len(self.fleet.read_names())
         return report_of(
             self.status(),
             self.load(),
             alarms=[str(alarm) for alarm in self.tuner.policies.alarms],
             contests=self.balancer.contests(),
+            known_clusters=known_clusters,
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )

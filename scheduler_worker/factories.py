@@ -42,7 +42,6 @@ from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.refreshes import Looker, RefreshBarrier
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
-from scheduler_worker.service.health.rules import ReportedWorkers
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
 from scheduler_worker.service.placement.capacity import Capacity
@@ -55,6 +54,7 @@ from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.state.presence import ReportedWorkers
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.tuned_hosts import TunedHosts

@@ -25,7 +25,15 @@ ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all t
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
 UPGRADE = "Finish the upgrade (docs/upgrading.md)"
 START = "Start one (systemctl start scheduler-worker@1), and see its log"
-SILENT = "See its log; one that was killed is forgotten after half a minute, and can be restarted"
+
+
+def lost(worker: str) -> str:
+    """Of a worker that should have reported."""
+    return (
+        "See its log, and start it again; if it is gone for good: scheduler-workerctl worker "
+        f"dismiss {worker}"
+    )
+
 
 REFUSED = "its account may not do all that a worker does"
 """What the shared state's errors say where it refuses a command or a key."""

@@ -27,3 +27,16 @@ def listed(
     """
     shown, more = between.join(names[:most]), more + max(0, len(names) - most)
     return f"{shown} and {more} more" if more else shown
+
+
+def duration(seconds: float) -> str:
+    """Such as ``42 s``, ``3 min 5 s``, ``2 d 4 h``; less than 10 s with a decimal."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    remaining = round(seconds)
+    parts: list[str] = []
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, remaining = divmod(remaining, length)
+        if count or parts:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])

@@ -25,6 +25,7 @@ from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
 from scheduler_worker.operations.operation import Column, Operation, Page, PageQuery
+from scheduler_worker.wording import duration
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -281,19 +282,6 @@ class Document(FormattableColumn[Any]):
 def json_of(answer: object) -> str:
     """An answer for programs."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
-
-
-def duration(seconds: float) -> str:
-    """Such as ``42 s``, ``3 min 5 s``, ``2 d 4 h``; less than 10 s with a decimal."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    remaining = round(seconds)
-    parts: list[str] = []
-    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, remaining = divmod(remaining, length)
-        if count or parts:
-            parts.append(f"{count} {name}")
-    return " ".join(parts[:2])
 
 
 # Arguments

@@ -138,9 +138,10 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
             before_s = time.time()
             now_s = state.changes(presence.SCOPE, Seen()).now_s
             yield rules.state_clock(_STATE, rules.Moments(before_s, now_s, time.time()))
-            workers = presence.workers(state)
+            reported = presence.ReportedWorkers(state).read()
+            workers = [worker.facts for worker in reported if not worker.is_lost]
             yield from rules.workers(_WORKERS, us, workers)
-            yield from health.contests(health.ReportedWorkers(state).read())
+            yield from health.contests(reported)
         elif not settings.is_dry_run:
             yield warning(
                 _WORKERS,

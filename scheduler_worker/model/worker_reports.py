@@ -57,9 +57,7 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(counts)
 
 
-WorkerState = Literal[
-    "serving", "not ready", "draining", "drained", "dry run", "silent", "no report"
-]
+WorkerState = Literal["serving", "not ready", "draining", "drained", "dry run", "lost", "no report"]
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +187,8 @@ class WorkerReport(WorkerLoad, frozen=True, kw_only=True):
 
     at_s: float = 0.0
     """When it was written, by the store's clock."""
+    facts: WorkerFacts | None = None
+    """Who reports, for readers once its presence has expired; None: an older version."""
     tuning_alarms: tuple[str, ...] = ()
     contests: tuple[str, ...] = ()
     """Hosts of clusters that this worker balances, of which several machines report as one."""
@@ -197,4 +197,6 @@ class WorkerReport(WorkerLoad, frozen=True, kw_only=True):
     hosts: Mapping[str, HostCounts] | None = None
     """Of clusters that this worker balances, those with most hosts down first; None: it has not
     counted them yet."""
+    known_clusters: int | None = None
+    """How many clusters there are, whoever balances them; None: it cannot read that."""
     lately: Lately = Lately()

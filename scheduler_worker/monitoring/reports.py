@@ -30,6 +30,7 @@ def report_of(
     *,
     alarms: Sequence[str],
     contests: Sequence[str],
+    known_clusters: int | None,
     lately: Lately,
     lock_times: Mapping[str, LockTimes],
 ) -> WorkerReport:
@@ -57,6 +58,7 @@ def report_of(
             [_cluster(name, cluster, lock_times) for name, cluster in status["clusters"].items()]
         ),
         hosts=None if load.hosts is None else load.most_down(MAX_CLUSTERS),
+        known_clusters=known_clusters,
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
     )
 

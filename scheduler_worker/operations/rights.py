@@ -45,7 +45,7 @@ _RULES = (
     (Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
     (Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"),
     (Right.EDIT_TUNING.value, _SYSTEM_EDITOR, "Set and withdraw tuning policies"),
-    (Right.DRAIN.value, _SYSTEM, "Drain and resume workers"),
+    (Right.DRAIN.value, _SYSTEM, "Drain and resume workers, dismiss lost ones"),
     (Right.READ_AUDIT.value, _SYSTEM, "Read the audit"),
 )
 """Name, check and description of each rule."""

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions
-    from scheduler_worker.service.health.rules import ReportedWorkers
     from scheduler_worker.service.inventory.inventory import Inventory
     from scheduler_worker.service.placement.capacity import Capacity
     from scheduler_worker.service.placement.scheduler import Scheduler
     from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
     from scheduler_worker.service.simulation.records import SimulationRecords
+    from scheduler_worker.service.state.presence import ReportedWorkers
     from scheduler_worker.service.state.replica import Fleet
     from scheduler_worker.service.tuning.policies import TuningPolicies
     from scheduler_worker.service.tuning.tuned_hosts import TunedHosts

@@ -29,7 +29,7 @@ from scheduler_worker.operations.operation import Call, Nothing, Page, PageQuery
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
-    from scheduler_worker.service.health.rules import Reported
+    from scheduler_worker.service.state.presence import Reported
 
 STATE, POLICY_STORE = "state", "policy store"
 """What an API process needs, by name."""
@@ -97,9 +97,10 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     """The worst of the findings, else ok."""
     findings: list[Finding]
     """What is wrong, the worst first."""
-    workers: int
-    serving: int
-    requests: Requests
+    workers: int | None
+    """Lost ones included; null: the shared state cannot be read."""
+    serving: int | None
+    requests: Requests | None
     clusters: list[ClusterQueueReport]
     """The busiest of each worker, by name."""
     feed: dict[str, PartReport]
@@ -153,9 +154,10 @@ def list_workers(call: Call, query: PageQuery) -> Page[WorkerView]:
     """List the workers by name, as each reported last.
 
     State: serving, drained, or draining while requests are in hand. Not ready: `worker show` says
-    why. Silent: killed less than 30 s ago, stuck or cut off. Also dry run, and no report yet. Lag
-    is how long requests wait in the topic's queue before this worker gets them; 0 while it has free
-    slots. Holds: leases of clusters' locks, and the leadership of feed, tuning and balancing.
+    why. Lost: it reported nothing for 20 s, as it was killed, hangs or is cut off. It stays in view
+    for a day, or until `worker dismiss`. Also dry run, and no report yet. Lag is how long requests
+    wait in the topic's queue before this worker gets them; 0 while it has free slots. Holds: leases
+    of clusters' locks, and the leadership of feed, tuning and balancing.
     """
     rows = ((worker.name, worker) for worker in call.services.workers.read())
     return page_of(rows, query, _worker)
@@ -212,9 +214,26 @@ def resume_worker(call: Call, target: NamedWorker) -> WorkerStatus:
     return _status(call, own=1)
 
 
+@operation(
+    "DELETE",
+    "/workers/{worker}",
+    right=Right.DRAIN,
+    command="worker dismiss",
+    done="dismissed: {}",
+)
+def dismiss_worker(call: Call, target: NamedWorker) -> None:
+    """Remove a lost worker from view, as it will not come back.
+
+    One that comes back after all is in view again. A worker that stops in order needs none of this.
+    """
+    call.allow()
+    with call.changing("worker.dismiss", target.worker):
+        call.services.workers.forget(target.worker)
+
+
 def _status(call: Call, *, own: int = 0) -> WorkerStatus:
     """``own`` is how many of the requests in hand end with this answer."""
-    from scheduler_worker.service.health.rules import state_of
+    from scheduler_worker.service.state.presence import state_of
 
     facts, status = call.worker.facts, call.worker.status()
     in_hand = status["bus"]["running"] + status["bus"]["waiting"] - own
@@ -235,7 +254,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     from scheduler_worker.service.health import rules
 
     problems = call.store.problems()
-    workers: list[Reported] = []
+    workers: list[Reported] | None = None
     findings: list[Finding] = []
     try:
         workers = call.services.workers.read()
@@ -252,7 +271,9 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         for name, texts in problems.items()
         for text in texts
     ]
-    reports = [worker.report for worker in workers if worker.report is not None]
+    # What a lost worker said last is no news; nothing is known of any while the state is away.
+    heard = [worker for worker in workers or () if not worker.is_lost]
+    reports = [worker.report for worker in heard if worker.report is not None]
     findings.sort(key=lambda finding: finding.status is not Status.FAILED)
     return HealthView(
         status=findings[0].status if findings else Status.OK,
@@ -260,10 +281,10 @@ def get_health(call: Call, _: Nothing) -> HealthView:
             structs.replace(finding, message=redacted(finding.message), fix=redacted(finding.fix))
             for finding in findings
         ],
-        workers=len(workers),
-        serving=sum(worker.state == "serving" for worker in workers),
-        requests=_requests(reports),
-        clusters=list(_clusters(workers)),
+        workers=None if workers is None else len(workers),
+        serving=None if workers is None else sum(each.state == "serving" for each in workers),
+        requests=None if workers is None else _requests(reports),
+        clusters=list(_clusters(heard)),
         feed=rules.parts_of(reports),
     )
 

@@ -17,16 +17,18 @@ from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.simulations import Asked
-from scheduler_worker.model.worker_reports import WorkerFacts
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Role
 from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.rights import Access, Rights
+from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.policies.audit import Actor, SharedAudit
+from scheduler_worker.service.state import presence
 from scheduler_worker.waiters import complete
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, Scenario, tuned
@@ -56,6 +58,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "attach_cluster": {"name": "east", "policy": "packing"},
     "get_host": {"name": "host-east"},
     "drain_worker": {"worker": "w1", "last": True},
+    "dismiss_worker": {"worker": "w0"},
     "get_tuned_host": {"name": "host-east"},
     "capacity": {"flavors": [FLAVOR], "spec_obj": {}},
     "get_policy": {"id": "packing"},
@@ -104,7 +107,16 @@ def filled() -> Rest:
     rest.tuning.set("balloon", BALLOON)
     rest.simulations.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
     tuned(rest.world.state, "east", "uuid-host-east", rest.clock.time_s())
+    lose_worker(rest, "w0")
     return rest
+
+
+def lose_worker(rest: Rest, name: str) -> None:
+    """A worker that reported an hour ago, and was killed then."""
+    facts = WorkerFacts(name=name, version="1", topic="scheduler")
+    report = WorkerReport(facts=facts, at_s=rest.clock.time_s() - 3600)
+    put = Put(f"w:{name}", msgspec.json.encode(report))
+    rest.world.state.write(presence.REPORTS_SCOPE, [Transaction([put])])
 
 
 class OneWorker:

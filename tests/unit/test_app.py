@@ -12,7 +12,7 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
-from scheduler_worker.service.health.rules import ReportedWorkers
+from scheduler_worker.service.state.presence import ReportedWorkers
 from tests.support.clock import ManualClock
 from tests.support.patience import eventually
 from tests.support.services import host, request, reservations_of

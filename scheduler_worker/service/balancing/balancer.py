@@ -155,11 +155,8 @@ class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
         return before.find(action_id) is not None
 
     def hosts(self) -> Mapping[str, HostCounts] | None:
-        """How many hosts the clusters have that this worker leads; None: it has counted none.
-
-        Empty where there are no clusters.
-        """
-        return self._hosts if self._hosts or not self._fleet.globals.names else None
+        """How many hosts the clusters have that this worker leads; None: it has counted none."""
+        return self._hosts or None
 
     def contests(self) -> list[str]:
         """The hosts of these clusters that several machines report as, in sentences."""

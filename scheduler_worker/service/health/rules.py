@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from scheduler_worker import remedies
 from scheduler_worker.events import INTERNAL, TROUBLES
@@ -13,78 +12,9 @@ from scheduler_worker.model.worker_reports import (
     Spread,
     WorkerFacts,
     WorkerReport,
-    WorkerState,
 )
-from scheduler_worker.ports import Store
-from scheduler_worker.remedies import DRAINED
-from scheduler_worker.service.state.presence import SILENT_S, ReportRecords, WorkerRecords
-from scheduler_worker.wording import listed
-
-
-class Reported(NamedTuple):
-    """A worker as the shared state knows it."""
-
-    facts: WorkerFacts
-    report: WorkerReport | None = None
-    """None: it is of a version that makes none, or has just begun."""
-    age_s: float = 0.0
-    """How old the report is."""
-
-    @property
-    def name(self) -> str:
-        """``[DEFAULT] host``."""
-        return self.facts.name
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it should have reported again by now."""
-        return self.report is not None and self.age_s > SILENT_S
-
-    @property
-    def missing(self) -> list[str]:
-        """What keeps it from serving, but for a drain."""
-        return [text for text in self.report.missing if text != DRAINED] if self.report else []
-
-    @property
-    def state(self) -> WorkerState:
-        """In one word or two."""
-        if self.is_silent:
-            return "silent"
-        if self.report is None and not (self.facts.is_dry_run or self.facts.is_drained):
-            return "no report"
-        in_hand = self.report.running + self.report.waiting if self.report else 0
-        return state_of(self.facts, self.missing, in_hand)
-
-
-def state_of(facts: WorkerFacts, missing: Sequence[str], in_hand: int) -> WorkerState:
-    """The state of a worker that answers: with what is missing, and its requests in hand."""
-    if facts.is_dry_run:
-        return "dry run"
-    if facts.is_drained:
-        return "draining" if in_hand else "drained"
-    return "not ready" if any(text != DRAINED for text in missing) else "serving"
-
-
-class ReportedWorkers:
-    """Reads the records again and again, each time what has changed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._workers = WorkerRecords()
-        self._reports = ReportRecords()
-
-    def read(self) -> list[Reported]:
-        """The workers that are there now, by name. Raises StateUnavailable."""
-        with self._workers.reading(self._store):
-            facts = sorted(self._workers.workers.values(), key=lambda worker: worker.name)
-        with self._reports.reading(self._store) as now_s:
-            reports = dict(self._reports.reports)
-        return [_reported(fact, reports.get(fact.name), now_s) for fact in facts]
-
-
-def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
-    return Reported(facts, report, 0.0 if report is None else max(0.0, now_s - report.at_s))
-
+from scheduler_worker.service.state.presence import Reported
+from scheduler_worker.wording import duration, listed
 
 WORKERS = "the workers"
 LAG_S = 5.0
@@ -101,11 +31,11 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     """What is wrong with these workers; nothing where all is well."""
     yield from _serving(workers)
     for worker in workers:
-        if worker.is_silent:
-            message = f"it has reported nothing for {worker.age_s:.0f} s"
-            yield failed(f"worker {worker.name}", message, remedies.SILENT)
-    # What a silent worker said last need not be so any more.
-    heard = [worker for worker in workers if not worker.is_silent]
+        if worker.is_lost:
+            message = f"it has reported nothing for {duration(worker.age_s)}"
+            yield warning(f"worker {worker.name}", message, remedies.lost(worker.name))
+    # What a lost worker said last need not be so any more.
+    heard = [worker for worker in workers if not worker.is_lost]
     yield from _missing(heard)
     facts = [worker.facts for worker in heard]
     yield from drained(WORKERS, facts)
@@ -140,7 +70,7 @@ def drained(check: str, workers: Sequence[WorkerFacts]) -> Iterator[Finding]:
 
 
 def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
-    ours = [worker for worker in workers if not worker.facts.is_dry_run]
+    ours = [worker for worker in workers if not (worker.facts.is_dry_run or worker.is_lost)]
     if not ours:
         yield failed(WORKERS, "there is none: no request is served", remedies.START)
     elif not any(our.state in {"serving", "no report"} for our in ours):
@@ -217,7 +147,10 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     counted = [report.hosts for report in reports.values() if report.hosts is not None]
     by_cluster = {name: counts for of_worker in counted for name, counts in of_worker.items()}
     hosts = {name: counts for name, counts in by_cluster.items() if counts != HostCounts()}
-    if counted and not hosts:
+    # A cluster that no worker counts, such as one whose leader was lost, may have any number.
+    known = [report.known_clusters for report in reports.values()]
+    clusters = max((count for count in known if count is not None), default=None)
+    if clusters is not None and len(by_cluster) >= clusters and not hosts:
         yield failed(
             "the hosts",
             "none is known: every request is refused",
@@ -238,7 +171,7 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 def contests(workers: Iterable[Reported]) -> Iterator[Finding]:
     """Hosts of which several machines report as one."""
-    heard = [worker.report for worker in workers if worker.report and not worker.is_silent]
+    heard = [worker.report for worker in workers if worker.report and not worker.is_lost]
     for text in dict.fromkeys(text for report in heard for text in report.contests):
         yield warning("the hosts", text, remedies.CONTESTED)
 

@@ -1,22 +1,24 @@
 """Which workers there are, and what each reports of itself, for operators; nothing depends on it.
 
-A worker renews both records while it serves, and removes them when it stops; records of a worker
-that was killed expire. They are under ``w:`` and its name in two scopes: who only lists the workers
-does not read the reports, and neither do workers of versions that know of none.
+A worker renews both records while it serves, and removes them when it stops. Of a worker that was
+killed, the presence expires, and the report stays for a day or until it is dismissed. They are
+under ``w:`` and its name in two scopes: workers of versions that know of no reports read the first.
 """
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from scheduler_worker.components import Periodic
 from scheduler_worker.conversion import json_reader
-from scheduler_worker.errors import Conflict, RequestError, StateUnavailable
-from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
-from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
+from scheduler_worker.errors import Conflict, NotFound, RequestError, StateUnavailable
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport, WorkerState
+from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Store, Transaction
+from scheduler_worker.remedies import DRAINED
 from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
@@ -25,9 +27,11 @@ SCOPE, REPORTS_SCOPE = "@workers", "@reports"
 _KEY = "w:"
 RENEW_S = 10.0
 LASTS_S = 30.0
-"""How long a record outlives its last renewal."""
-SILENT_S = 2 * RENEW_S
-"""A worker that has reported nothing for so long counts as silent."""
+"""How long a worker's presence outlives its last renewal."""
+REPORT_LASTS_S = 86_400.0
+"""How long a report does, so that a lost worker stays in view."""
+LOST_S = 2 * RENEW_S
+"""A worker that has reported nothing for so long counts as lost."""
 _DRAIN_TRIES = 5
 """Each fails where the other worker's record was just renewed."""
 
@@ -58,11 +62,96 @@ class ReportRecords(Replica):
             LOG.debug("The report %s, of another version, is left out: %s", key, error)
 
 
-def workers(store: Store) -> list[WorkerFacts]:
-    """The workers that serve now, by name. Raises StateUnavailable."""
-    records = WorkerRecords()
-    with records.reading(store):
-        return [records.workers[name] for name in sorted(records.workers)]
+class Reported(NamedTuple):
+    """A worker as the shared state knows it."""
+
+    facts: WorkerFacts
+    report: WorkerReport | None = None
+    """None: it is of a version that makes none, or has just begun."""
+    age_s: float = 0.0
+    """How old the report is."""
+
+    @property
+    def name(self) -> str:
+        """``[DEFAULT] host``."""
+        return self.facts.name
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it should have reported again by now: it was killed, hangs or is cut off."""
+        return self.report is not None and self.age_s > LOST_S
+
+    @property
+    def missing(self) -> list[str]:
+        """What keeps it from serving, but for a drain."""
+        return [text for text in self.report.missing if text != DRAINED] if self.report else []
+
+    @property
+    def state(self) -> WorkerState:
+        """In one word or two."""
+        if self.is_lost:
+            return "lost"
+        if self.report is None and not (self.facts.is_dry_run or self.facts.is_drained):
+            return "no report"
+        in_hand = self.report.running + self.report.waiting if self.report else 0
+        return state_of(self.facts, self.missing, in_hand)
+
+
+def state_of(facts: WorkerFacts, missing: Sequence[str], in_hand: int) -> WorkerState:
+    """The state of a worker that answers: with what is missing, and its requests in hand."""
+    if facts.is_dry_run:
+        return "dry run"
+    if facts.is_drained:
+        return "draining" if in_hand else "drained"
+    return "not ready" if any(text != DRAINED for text in missing) else "serving"
+
+
+class ReportedWorkers:
+    """Reads the records again and again, each time what has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._workers = WorkerRecords()
+        self._reports = ReportRecords()
+        self.now_s = 0.0
+        """The store's time of the last reading."""
+
+    def read(self) -> list[Reported]:
+        """The workers, by name; lost ones for a day. Raises StateUnavailable."""
+        with self._workers.reading(self._store):
+            present = dict(self._workers.workers)
+        with self._reports.reading(self._store) as self.now_s:
+            reports = dict(self._reports.reports)
+        return [
+            _reported(facts, reports.get(name), self.now_s)
+            for name in sorted(present.keys() | reports.keys())
+            if (facts := present.get(name) or reports[name].facts) is not None
+        ]
+
+    def guard(self, name: str) -> Guard:
+        """The record of a worker that is there, as it was read."""
+        return Guard(_KEY + name, self._workers.versions.get(_KEY + name, ABSENT))
+
+    def forget(self, name: str) -> None:
+        """Remove a lost worker from view.
+
+        Raises NotFound; Conflict: it reports; StateUnavailable.
+        """
+        known = {worker.name: worker for worker in self.read()}
+        if name not in known:
+            raise NotFound("worker", name)
+        if known[name].is_lost:
+            key = _KEY + name
+            guard = Guard(key, self._reports.versions.get(key, ABSENT))
+            gone = Transaction([Put(key, None)], [guard])
+            if all(self._store.write(REPORTS_SCOPE, [gone]).applied):
+                self._store.write(SCOPE, [Transaction([Put(key, None)], [self.guard(name)])])
+                return
+        raise Conflict(f"Worker {name!r} reports; stop it in place of dismissing it.")
+
+
+def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
+    return Reported(facts, report, 0.0 if report is None else max(0.0, now_s - report.at_s))
 
 
 class Presence(Periodic):
@@ -98,17 +187,12 @@ class Presence(Periodic):
 
     def _another(self) -> tuple[Guard, float]:
         """Another worker that takes requests, by its record; and when a record of now expires."""
-        workers, reports = WorkerRecords(), ReportRecords()
-        with workers.reading(self._store) as now_s:
-            others = dict(workers.workers)
-        others.pop(self.facts.name, None)
-        with reports.reading(self._store):
-            heard_s = {name: report.at_s for name, report in reports.reports.items()}
-        for name, other in sorted(others.items()):
-            takes_requests = not other.is_drained and not other.is_dry_run
-            is_silent = now_s - heard_s.get(name, now_s) > SILENT_S
-            if other.topic == self.facts.topic and takes_requests and not is_silent:
-                return Guard(_KEY + name, workers.versions[_KEY + name]), now_s + LASTS_S
+        workers = ReportedWorkers(self._store)
+        for other in workers.read():
+            takes_requests = not (other.facts.is_drained or other.facts.is_dry_run or other.is_lost)
+            is_another = other.name != self.facts.name and other.facts.topic == self.facts.topic
+            if is_another and takes_requests:
+                return workers.guard(other.name), workers.now_s + LASTS_S
         raise RequestError(
             "worker",
             "no other worker would take requests: they would wait in the queue, and time out; "
@@ -130,8 +214,8 @@ class Presence(Periodic):
             with self._writing:
                 self._write(SCOPE, self.facts, now_s + LASTS_S)
             # After the presence: a report may take seconds, and others must not miss the worker.
-            report = msgspec.structs.replace(self._report(), at_s=now_s)
-            self._write(REPORTS_SCOPE, report, now_s + LASTS_S)
+            report = msgspec.structs.replace(self._report(), at_s=now_s, facts=self.facts)
+            self._write(REPORTS_SCOPE, report, now_s + REPORT_LASTS_S)
         return RENEW_S
 
     def stop(self) -> None:

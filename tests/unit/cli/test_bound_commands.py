@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from scheduler_worker.cli import bind
-from scheduler_worker.cli.bind import duration
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.wording import duration
 from tests.support.commands import plain
 from tests.support.edges import Edges
 from tests.support.rest import Rest

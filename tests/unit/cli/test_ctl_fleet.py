@@ -361,5 +361,5 @@ def test_the_environment_names_the_bus(worker, capsys, monkeypatch):
 def test_completion_has_every_command(capsys):
     assert main(["complete"]) == 0
     out = capsys.readouterr().out
-    assert "cmds_worker='drain list resume show'" in out
+    assert "cmds_worker='dismiss drain list resume show'" in out
     assert "cmds_balance_dry_run=" in out

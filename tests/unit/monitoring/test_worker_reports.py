@@ -28,6 +28,7 @@ def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> Work
         load or Load(),
         alarms=alarms,
         contests=(),
+        known_clusters=None,
         lately=lately or Lately(),
         lock_times=lock_times or {},
     )

@@ -21,6 +21,7 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.workers import (
+    dismiss_worker,
     drain_worker,
     get_health,
     get_worker,
@@ -121,6 +122,22 @@ def test_all_is_well(rest):
     assert (found.workers, found.serving) == (1, 1)
 
 
+def test_a_lost_worker_counts_and_its_figures_do_not(rest):
+    add(rest, "a")
+    add(
+        rest, "b", clusters=(ClusterReport(name="east", held_s=1.0),),
+        lately=Lately(placed=9), feed={"c": PartReport(lag_s=1.0)},
+    )  # fmt: skip
+    rest.clock.advance(presence.LOST_S + 1)
+    add(rest, "a")
+    found = rest.call(get_health)
+    assert (found.status, found.workers, found.serving) == ("warning", 2, 1)
+    assert "worker dismiss b" in found.findings[0].fix
+    assert (found.requests.placed, found.clusters, found.feed) == (0, [], {})
+    assert rest.call(dismiss_worker, worker="b") is None
+    assert [each.name for each in rest.call(list_workers).items] == ["a"]
+
+
 def test_what_is_wrong_is_listed_with_the_worst_first(rest):
     add(rest, "a", facts={"is_drained": True})
     add(rest, "b", facts={"version": "2"}, missing=("the bus cannot reach amqp://u:secret@r",))
@@ -160,7 +177,9 @@ def test_clusters_are_added_up_over_workers(rest):
 def test_health_is_answered_while_the_workers_cannot_be_read(rest, monkeypatch):
     away = raising(StateUnavailable("Redis does not answer"))
     monkeypatch.setattr(rest.world.state, "changes", away)
-    [found] = rest.call(get_health).findings
+    health = rest.call(get_health)
+    assert (health.workers, health.serving, health.requests) == (None, None, None)
+    [found] = health.findings
     assert (found.status, found.message) == ("failed", "Redis does not answer")
     assert "redis-cli" in found.fix
     rest.problems = {"state": ["Redis does not answer"]}

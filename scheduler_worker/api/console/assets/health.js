@@ -21,11 +21,12 @@ export async function healthPage(section, { signal }) {
     if (summary.textContent !== text) summary.textContent = text; // it is read out whenever it changes
     summary.classList.toggle("good", health.status === "ok");
     fill(parts.findings, findingsOf(health));
-    fill(parts.workers, el("h2", {}, "Workers"), workersTable(workers));
+    fill(parts.workers, el("h2", {}, "Workers"), workersTable(workers, health));
     fill(parts.clusters, el("h2", {}, "Clusters"), clustersTable(health));
     fill(parts.feed, feedOf(health));
-    fill(parts.requests, el("h2", {}, "Requests"), requestsTable(health, workers));
-    fill(parts.errors, el("h2", {}, "Errors"), errorsOf(health, workers));
+    const isKnown = health.requests !== null; // null while the shared state is away
+    fill(parts.requests, isKnown ? [el("h2", {}, "Requests"), requestsTable(health, workers)] : null);
+    fill(parts.errors, isKnown ? [el("h2", {}, "Errors"), errorsOf(health, workers)] : null);
     section.removeAttribute("aria-busy");
   }, { everyMs: EVERY_MS, signal });
 }
@@ -42,7 +43,8 @@ async function workersOf(options) {
 
 function sentenceOf({ status, findings, workers, serving }) {
   const verdict = status === "ok" ? "All is well" : `${things(findings.length, "thing")} to fix`;
-  return `${verdict}. ${things(workers, "worker")}, ${count(serving)} serving.`;
+  const served = workers === null ? "The workers are not known" : `${things(workers, "worker")}, ${count(serving)} serving`;
+  return `${verdict}. ${served}.`;
 }
 
 const findingsOf = ({ findings }) => (findings.length ? el("ul", { class: "plain findings" }, findings.map((each) =>
@@ -50,8 +52,8 @@ const findingsOf = ({ findings }) => (findings.length ? el("ul", { class: "plain
     el("p", {}, stateOf(each.status), " ", el("strong", {}, each.check), `: ${each.message}`),
     each.fix ? el("p", { class: "note" }, `To fix it: ${each.fix}`) : null))) : null);
 
-function workersTable(workers) {
-  if (!workers.length) return el("p", {}, "No worker is known.");
+function workersTable(workers, health) {
+  if (!workers.length) return el("p", {}, health.workers === null ? "They are not known." : "There is none.");
   const columns = ["Worker", "State", "Version", "Up for", "Last news", "Waits in the topic's queue", "Running", "Waiting", "Holds"];
   return table("As each reported last", columns, workers.map((each) => [
     each.name, stateOf(each.state), each.version, ...figuresOf(each),

@@ -18,7 +18,7 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.service.health import rules
-from scheduler_worker.service.health.rules import Reported
+from scheduler_worker.service.state.presence import Reported
 
 RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
 
@@ -53,14 +53,17 @@ def test_without_workers_nothing_is_served():
     only(worker(facts={"is_dry_run": True}))
 
 
-def test_a_silent_worker_is_not_heard_on_other_things():
-    silent = worker("b", age_s=23.4, missing=["the bus is away"], facts={"is_drained": True})
-    assert only(worker("a"), silent) == (
-        Status.FAILED,
+def test_a_lost_worker_is_not_heard_on_other_things():
+    lost = worker("b", age_s=7800, missing=["the bus is away"], facts={"is_drained": True})
+    assert only(worker("a"), lost) == (
+        Status.WARNING,
         "worker b",
-        "it has reported nothing for 23 s",
+        "it has reported nothing for 2 h 10 min",
     )
-    assert [each.check for each in judged(silent)] == ["the workers", "worker b"]
+    assert [(each.check, each.status) for each in judged(lost)] == [
+        ("the workers", Status.FAILED),
+        ("worker b", Status.WARNING),
+    ]
 
 
 def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
@@ -151,13 +154,20 @@ def test_hosts_of_a_cluster_that_are_down_are_found(hosts, status, message):
 
 
 def test_a_cloud_without_hosts_is_found():
-    empty = worker("a", hosts={"gone": HostCounts()})
-    assert only(empty, worker("b", hosts={})) == (
-        Status.FAILED,
-        "the hosts",
-        "none is known: every request is refused",
-    )
-    assert judged(worker("a", hosts=None)) == []
+    none = Status.FAILED, "the hosts", "none is known: every request is refused"
+    empty = worker("a", hosts={"gone": HostCounts()}, known_clusters=1)
+    assert only(empty, worker("b", known_clusters=0)) == none
+    assert only(worker("a", known_clusters=0)) == none
+
+
+def test_hosts_that_no_worker_counts_are_not_taken_for_none():
+    """The leader of a cluster was lost, or has not counted yet."""
+    empty = worker("a", hosts={"gone": HostCounts()}, known_clusters=2)
+    assert judged(empty, worker("b")) == []
+    assert judged(worker("a", hosts={"gone": HostCounts()})) == []
+    assert judged(worker("a", known_clusters=1)) == []
+    leader = worker("b", age_s=21, hosts={"east": HostCounts(up=9)}, known_clusters=2)
+    assert [each.check for each in judged(empty, leader)] == ["worker b"]
 
 
 def test_machines_that_report_as_one_are_named():

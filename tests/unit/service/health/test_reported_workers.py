@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.errors import RequestError, StateUnavailable
+from scheduler_worker.errors import Conflict, NotFound, RequestError, StateUnavailable
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
@@ -18,9 +18,16 @@ from scheduler_worker.model.worker_reports import (
 )
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.remedies import DRAINED
-from scheduler_worker.service.health.rules import Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, SILENT_S, Presence
+from scheduler_worker.service.state.presence import (
+    LASTS_S,
+    LOST_S,
+    RENEW_S,
+    REPORT_LASTS_S,
+    Presence,
+    Reported,
+    ReportedWorkers,
+)
 from tests.support.interrupted import raising
 from tests.support.services import World
 
@@ -44,6 +51,10 @@ def worker(world: World, name: str = "a", report: WorkerReport = FULL, **more) -
     return Presence(world.state, facts(name, **more), lambda: report)
 
 
+def there(world: World) -> list[WorkerFacts]:
+    return [each.facts for each in ReportedWorkers(world.state).read() if not each.is_lost]
+
+
 def put(world: World, scope: str, record: object) -> None:
     """As a worker of another version writes it."""
     world.state.write(scope, [Transaction([Put("w:a", msgspec.json.encode(record))])])
@@ -54,30 +65,66 @@ def test_a_report_is_read_whole_with_its_age(world):
     now_s = world.state.changes(presence.SCOPE, Seen()).now_s
     reader = ReportedWorkers(world.state)
     [found] = reader.read()
-    assert found == Reported(facts(), msgspec.structs.replace(FULL, at_s=now_s), 0.0)
-    world.clock.advance(SILENT_S)
-    assert not reader.read()[0].is_silent
+    assert found == Reported(facts(), msgspec.structs.replace(FULL, at_s=now_s, facts=facts()), 0.0)
+    world.clock.advance(LOST_S)
+    assert not reader.read()[0].is_lost
     world.clock.advance(1.0)
     [found] = reader.read()
-    assert (found.age_s, found.state) == (SILENT_S + 1.0, "silent")
+    assert (found.age_s, found.state) == (LOST_S + 1.0, "lost")
 
 
-def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
-    first, second = worker(world, "a"), worker(world, "b")
-    assert first.renew() == RENEW_S
-    world.clock.advance(LASTS_S - 1)
-    second.renew()
-    reader = ReportedWorkers(world.state)
-    assert [each.name for each in reader.read()] == ["a", "b"]
-    assert presence.workers(world.state) == [facts("a"), facts("b")]
-    world.clock.advance(2)
-    assert [each.name for each in reader.read()] == ["b"]
+def test_a_worker_that_is_killed_is_in_view_for_a_day_and_one_that_stops_is_not(world):
+    killed, other = worker(world, "a"), worker(world, "b")
+    assert killed.renew() == RENEW_S
+    world.clock.advance(LASTS_S + 1)
+    other.renew()
+    assert [(each.name, each.state) for each in ReportedWorkers(world.state).read()] == [
+        ("a", "lost"),
+        ("b", "not ready"),
+    ]
+    assert there(world) == [facts("b")]
     worker(world, "b").stop()
-    assert [each.name for each in reader.read()] == ["b"], "the one that stopped never started"
-    second.start()
-    second.stop()
-    assert reader.read() == []
+    assert there(world) == [facts("b")], "the one that stopped never started"
+    other.start()
+    other.stop()
+    assert [each.name for each in ReportedWorkers(world.state).read()] == ["a"]
+    world.clock.advance(REPORT_LASTS_S)
+    assert ReportedWorkers(world.state).read() == []
     assert world.state.changes(presence.REPORTS_SCOPE, Seen()).entries == []
+
+
+def test_a_lost_worker_is_dismissed_and_may_come_back(world):
+    one = worker(world)
+    one.renew()
+    reader = ReportedWorkers(world.state)
+    with pytest.raises(Conflict, match="'a' reports"):
+        reader.forget("a")
+    world.clock.advance(LOST_S + 1)
+    with pytest.raises(NotFound):
+        reader.forget("b")
+    reader.forget("a")
+    assert reader.read() == []
+    one.renew()
+    assert [each.state for each in reader.read()] == ["not ready"]
+
+
+def test_one_that_comes_back_while_it_is_dismissed_stays(world, monkeypatch):
+    one = worker(world)
+    one.renew()
+    world.clock.advance(LOST_S + 1)
+    read = ReportedWorkers.read
+
+    def overtaken(self: ReportedWorkers) -> list[Reported]:
+        found = read(self)
+        one.renew()
+        return found
+
+    reader = ReportedWorkers(world.state)
+    monkeypatch.setattr(ReportedWorkers, "read", overtaken)
+    with pytest.raises(Conflict):
+        reader.forget("a")
+    monkeypatch.undo()
+    assert there(world) == [facts()]
 
 
 def test_the_others_know_that_a_worker_is_drained(world):
@@ -85,7 +132,7 @@ def test_the_others_know_that_a_worker_is_drained(world):
     for is_drained in (True, False):
         one.set_drained(is_drained)
         one.renew()
-        assert presence.workers(world.state) == [facts(is_drained=is_drained)] == [one.facts]
+        assert there(world) == [facts(is_drained=is_drained)] == [one.facts]
 
 
 def test_the_last_worker_that_takes_requests_is_not_drained(world):
@@ -95,7 +142,7 @@ def test_the_last_worker_that_takes_requests_is_not_drained(world):
     one.renew()
     other.renew()
     one.drain()
-    assert presence.workers(world.state) == [facts("a", is_drained=True), facts("b")]
+    assert there(world) == [facts("a", is_drained=True), facts("b")]
     with pytest.raises(RequestError, match="no other worker"):
         other.drain()
     worker(world, "c", topic="another").renew()
@@ -105,10 +152,10 @@ def test_the_last_worker_that_takes_requests_is_not_drained(world):
         other.drain()
 
 
-def test_a_silent_worker_takes_no_requests_from_one_that_is_drained(world):
-    one, silent = worker(world, "a"), worker(world, "b")
-    silent.renew()
-    world.clock.advance(SILENT_S + 1)
+def test_a_lost_worker_takes_no_requests_from_one_that_is_drained(world):
+    one, lost = worker(world, "a"), worker(world, "b")
+    lost.renew()
+    world.clock.advance(LOST_S + 1)
     with pytest.raises(RequestError, match="no other worker"):
         one.drain()
 
@@ -128,7 +175,7 @@ def test_of_two_that_are_drained_at_once_one_goes_on(world, monkeypatch):
     monkeypatch.setattr(Presence, "_another", overtaken)
     with pytest.raises(RequestError, match="no other worker"):
         one.drain()
-    assert presence.workers(world.state) == [facts("a"), facts("b", is_drained=True)]
+    assert there(world) == [facts("a"), facts("b", is_drained=True)]
 
 
 def test_an_outage_is_raised_to_who_reads(world):
