@@ -21,6 +21,9 @@ CONTESTED = (
     "Give each machine a host name and a uuid of its own, and name one cluster in all that report "
     "a host (docs/troubleshooting.md, No hosts)"
 )
+WALLS = (
+    "Permit them (docs/external-units.md, Walls), or leave them out of [external_units] isolation"
+)
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
 UPGRADE = "Finish the upgrade (docs/upgrading.md)"

@@ -190,6 +190,8 @@ class WorkerReport(WorkerLoad, frozen=True, kw_only=True):
     at_s: float = 0.0
     """When it was written, by the store's clock."""
     tuning_alarms: tuple[str, ...] = ()
+    unit_alarms: tuple[str, ...] = ()
+    """Files of external units that it does not load, and why."""
     contests: tuple[str, ...] = ()
     """Hosts of clusters that this worker balances, of which several machines report as one."""
     clusters: tuple[ClusterReport, ...] = ()

@@ -43,7 +43,12 @@ def place(tmp_path):
             DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
             api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
-            external_units={"directory": folder, "python": PYTHON, "timeout": 9},
+            external_units={
+                "directory": folder,
+                "python": PYTHON,
+                "timeout": 9,
+                "isolation": "",
+            },
             cluster_lock={"hold_timeout": 20},
         )
         yield folder, config

@@ -141,6 +141,48 @@ def test_hostile_code_fails_alone_and_in_time(monkeypatch, body, why):
     assert good == OK
 
 
+UNBOUNDED = """
+import ctypes
+libc = ctypes.CDLL(None)
+pages = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.create_string_buffer(9)), 9)
+add_key, clone = (248, 56) if os.uname().machine == "x86_64" else (217, 220)
+made = {
+    "a shared segment": libc.shmget(0, 480 * 2**20, 0o1600),
+    "a message queue": libc.msgget(0, 0o1600),
+    "semaphores": libc.semget(0, 1, 0o1600),
+    "a message queue of POSIX": libc.mq_open(b"/kept", 0o102, 0o600, None),
+    "a memory file": libc.memfd_create(b"kept", 0),
+    "a key": libc.syscall(add_key, b"user", b"kept", b"1", 1, -2),
+    "pages in a pipe": libc.vmsplice(os.pipe()[1], pages, 1, 0),
+    "a user namespace": libc.unshare(1 << 28),
+    "a child in a user namespace": libc.syscall(clone, 1 << 28 | 17, 0, 0, 0, 0),
+    "a file system": libc.syscall(430, b"tmpfs", 0),
+}
+if not made["a child in a user namespace"]: os._exit(0)
+raise MemoryError([name for name, result in made.items() if result >= 0])
+"""
+"""Memory that limits of a process do not count. Segments, queues and keys outlive the process."""
+
+
+def test_a_unit_keeps_no_memory_beside_what_is_bounded():
+    (_, said), good = tried(UNBOUNDED)
+    assert said == "failed: MemoryError: []"
+    assert good == OK
+
+
+THREADS = """
+import subprocess, threading
+thread = threading.Thread(target=lambda: print(hosts[:2]))
+thread.start()
+thread.join()
+subprocess.run(["/bin/true"], check=True)
+"""
+
+
+def test_threads_and_programs_are_not_refused():
+    assert tried(THREADS) == (OK, OK)
+
+
 @pytest.mark.parametrize(
     "body",
     [DAUGHTERS, "for _ in range(1000): sys.stderr.write('x' * 2**20)\nprint(hosts)"],
@@ -180,7 +222,7 @@ FORGER = """
         def do_filter(self, hosts, vm, properties):
             print(hosts[:2])
 """
-READY = '{"plugins": [{"name": "Good", "kinds": {"filter": ""}}], "isolation": []}'
+READY = '{"plugins": [{"name": "Good", "kinds": {"filter": ""}}]}'
 
 
 @pytest.mark.parametrize(

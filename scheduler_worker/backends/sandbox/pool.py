@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import NamedTuple, TypeVar
@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, unprivileged
-from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from scheduler_worker.backends.sandbox.settings import SandboxSettings, Wall
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile, plugin_classes
@@ -184,6 +184,12 @@ class Sandboxes(Plugins):
                     self._load(path, signature)
             return [self._files[path].file for path in sorted(self._files)]
 
+    @property
+    def alarms(self) -> list[str]:
+        """Why files are not loaded; does not wait for one that is being loaded."""
+        files = (loaded.file for _, loaded in sorted(self._files.copy().items()))
+        return [f"{file.name}: {file.problem}" for file in files if file.problem]
+
     def has_changed(self) -> bool:
         """Whether :meth:`refresh` would find a file that is new, changed or gone; quick."""
         with self._guard:
@@ -211,8 +217,10 @@ class Sandboxes(Plugins):
         file = PluginFile(name=path.name, classes=tuple(classes))
         self._files[path] = _Loaded(signature, file)
         self._pools[path.name] = _Pool(path, signature, self._settings, sandbox)
-        confined = ", ".join(sandbox.isolation) or "nothing but limits: the kernel refuses the rest"
-        LOG.info("%s runs confined by %s", path.name, confined)
+        LOG.info("%s runs confined by %s", path.name, ", ".join(sandbox.isolation) or "limits")
+        if sandbox.refused:
+            lacking = ", ".join(f"{wall} ({why})" for wall, why in sorted(sandbox.refused.items()))
+            LOG.warning("The sandbox of %s lacks %s", path.name, lacking)
         self._observer.count(events.UNIT_FILES, path.name, "+".join(sandbox.isolation) or "limits")
 
     def _broken(self, path: Path, signature: Signature | None, problem: str) -> None:
@@ -273,6 +281,18 @@ class Sandboxes(Plugins):
         more = f" ({unsaid} more failures since the last message)" if unsaid else ""
         done = self.fallback(plugin).words
         LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
+
+
+def refused_walls(settings: SandboxSettings) -> Mapping[Wall, str]:
+    """The walls that a sandbox does not have here, and why; it loads no file.
+
+    Raises ExternalUnitFailed: no file would be loaded; OSError: the
+    directory cannot be read.
+    """
+    next(settings.directory.iterdir(), None)
+    sandbox = Sandbox(None, settings)
+    sandbox.close()
+    return sandbox.refused
 
 
 def signature_of(path: Path) -> Signature | None:

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from scheduler_worker import remedies
+from scheduler_worker.backends.sandbox.settings import SandboxSettings, Wall
 from scheduler_worker.conversion import convert
 from scheduler_worker.errors import ConfigError, ExternalUnitFailed
 
@@ -36,7 +37,8 @@ class _Ready(msgspec.Struct):
     """The first message of a sandbox."""
 
     plugins: object = None
-    isolation: tuple[str, ...] = ()
+    refused: dict[Wall, str] = {}
+    """The walls that the kernel refuses, and its reasons."""
     error: str | None = None
 
 
@@ -49,10 +51,11 @@ class _Answer(msgspec.Struct):
 class Sandbox:
     """Processes that have loaded a file; one call at a time. Call :meth:`close` in the end."""
 
-    def __init__(self, file: Path, settings: SandboxSettings) -> None:
-        """Start the processes and load the file.
+    def __init__(self, file: Path | None, settings: SandboxSettings) -> None:
+        """Start the processes and load the file, or none, which examines the sandbox alone.
 
-        Raises ExternalUnitFailed: they cannot be started, or the file cannot be loaded; says why.
+        Raises ExternalUnitFailed: they cannot be started, the file cannot be loaded, or the sandbox
+        has less than the settings require; says why, and what to change.
         """
         self._settings = settings
         user = unprivileged(settings.user)
@@ -73,23 +76,31 @@ class Sandbox:
         try:
             until_s = time.monotonic() + settings.load_timeout_s
             ready = convert(self._receive(until_s), _Ready)
-            if ready.error is not None:
-                raise SandboxBroken(ready.error)
+            if (problem := ready.error or _lacking(ready, settings)) is not None:
+                raise SandboxBroken(problem)
         except (msgspec.ValidationError, SandboxBroken) as error:
             self.close()
-            raise ExternalUnitFailed(f"{file.name} cannot be loaded: {error}") from None
+            what = f"{file.name} cannot be loaded" if file else "no unit can be loaded"
+            raise ExternalUnitFailed(f"{what}: {error}") from None
         self.plugins = ready.plugins
         """What the file declares, not checked yet."""
-        self.isolation = ready.isolation
-        """What the kernel permits: the namespaces it has of its own, and ``landlock``."""
+        self.refused = ready.refused
+        """The walls that it does not have, and why."""
+        self.isolation = tuple(sorted(settings.walls - ready.refused.keys()))
+        """The walls that it has."""
 
     def _started(
-        self, file: Path, user: tuple[int, int] | None, lifeline: int, calls: socket.socket
+        self,
+        file: Path | None,
+        user: tuple[int, int] | None,
+        lifeline: int,
+        calls: socket.socket,
     ) -> subprocess.Popen[bytes]:
         settings = self._settings
         arguments = {
-            "file": str(file),
-            "directory": str(file.parent),
+            "file": file and str(file),
+            "directory": str(settings.directory),
+            "required": settings.isolation,
             "folder": str(self._folder),
             "user": user,
             "network": settings.network,
@@ -177,6 +188,15 @@ class Sandbox:
             raise SandboxBroken("it did not answer in time") from None
         except OSError as error:
             raise SandboxBroken(f"its process has ended: {error}") from None
+
+
+def _lacking(ready: _Ready, settings: SandboxSettings) -> str | None:
+    """Why no file is loaded into this sandbox, and what to change."""
+    lacking = sorted(settings.walls & ready.refused.keys() & set(settings.isolation))
+    if not lacking:
+        return None
+    reasons = ", ".join(sorted({ready.refused[wall] for wall in lacking}))
+    return f"its sandbox lacks {', '.join(lacking)} ({reasons}). {remedies.WALLS}"
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:
