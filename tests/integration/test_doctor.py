@@ -233,6 +233,18 @@ def test_a_sandbox_is_examined(plain, unit_options):
     assert all(wall in message for wall in refused)
 
 
+def test_what_the_user_of_a_sandbox_cannot_read_is_named(plain, unit_options):
+    file = unit_options["directory"] / "spare.py"
+    file.chmod(0)
+    [(status, message)] = of("external units", plain(external_units=unit_options))
+    assert status == "failed"
+    assert f"cannot read {file}, for {file} is closed to it" in message
+    assert remedies.UNREADABLE_UNITS in message
+    away = unit_options | {"directory": file / "away"}
+    [(status, message)] = of("external units", plain(external_units=away))
+    assert (status, "Not a directory" in message) == ("failed", True)
+
+
 def test_files_that_workers_do_not_load_are_named(plain, redis_url):
     prefix = uuid.uuid4().hex
     report = WorkerReport(unit_alarms=("spare.py: its sandbox lacks landlock",))

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 import re
 import select
 import signal
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_worker import remedies
 from scheduler_worker.backends.sandbox.process import RUNNER, Sandbox
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.descriptors import many_descriptors
 from tests.support.patience import PROCESS_S, SOON_S, TooSoon, eventually, growing
-from tests.support.sandboxes import HOSTS, directory, sandboxes, settings, write
+from tests.support.sandboxes import HOSTS, PYTHON, directory, sandboxes, settings, write
 
 GOOD = """
     class Good:
@@ -258,6 +260,30 @@ def test_a_file_that_does_not_load_says_why(text, why):
     with sandboxes(text) as made:
         (file,) = made.refresh()
     assert why in (file.problem or "")
+
+
+def test_a_library_that_the_user_cannot_read_is_named_before_a_file_is_loaded():
+    with directory() as folder, directory() as environment:
+        file = write(folder, "units.py", "raise SystemExit")
+        (environment / "bin").mkdir()
+        (environment / "bin/python").symlink_to(PYTHON)
+        (environment / "pyvenv.cfg").write_text(f"home = {Path(PYTHON).resolve().parent}\n")
+        python = str(environment / "bin/python")
+        say = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        said = subprocess.run([python, "-c", say], capture_output=True, text=True, check=True)
+        libraries = Path(said.stdout.strip())
+        libraries.mkdir(parents=True)
+        libraries.chmod(0)
+        try:
+            with pytest.raises(ExternalUnitFailed) as raised:
+                Sandbox(file, settings(folder, python=python))
+        finally:
+            libraries.chmod(0o755)
+    user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
+    assert str(raised.value) == (
+        f"units.py cannot be loaded: user {user} cannot read {libraries}, for {libraries} is "
+        f"closed to it. {remedies.UNREADABLE_PYTHON}"
+    )
 
 
 def test_a_file_that_never_loads_ends_by_the_clock():

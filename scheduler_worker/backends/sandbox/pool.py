@@ -286,11 +286,11 @@ class Sandboxes(Plugins):
 def refused_walls(settings: SandboxSettings) -> Mapping[Wall, str]:
     """The walls that a sandbox does not have here, and why; it loads no file.
 
-    Raises ExternalUnitFailed: no file would be loaded; OSError: the
+    Raises ExternalUnitFailed: no file would be loaded, or the user cannot read one; OSError: the
     directory cannot be read.
     """
-    next(settings.directory.iterdir(), None)
-    sandbox = Sandbox(None, settings)
+    files = [path for path in settings.directory.iterdir() if path.suffix == ".py"]
+    sandbox = Sandbox(None, settings, files)
     sandbox.close()
     return sandbox.refused
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class _Ready(msgspec.Struct):
     plugins: object = None
     refused: dict[Wall, str] = {}
     """The walls that the kernel refuses, and its reasons."""
+    closed: tuple[str, str] | None = None
+    """A path that the user may not read, and the part of it that is in the way."""
     error: str | None = None
 
 
@@ -51,8 +53,12 @@ class _Answer(msgspec.Struct):
 class Sandbox:
     """Processes that have loaded a file; one call at a time. Call :meth:`close` in the end."""
 
-    def __init__(self, file: Path | None, settings: SandboxSettings) -> None:
+    def __init__(
+        self, file: Path | None, settings: SandboxSettings, reads: Collection[Path] = ()
+    ) -> None:
         """Start the processes and load the file, or none, which examines the sandbox alone.
+
+        ``reads`` are more files that the user must be able to read.
 
         Raises ExternalUnitFailed: they cannot be started, the file cannot be loaded, or the sandbox
         has less than the settings require; says why, and what to change.
@@ -66,7 +72,7 @@ class Sandbox:
         try:
             if user is not None:
                 os.chown(self._folder, *user)
-            self._process = self._started(file, user, lifeline, peer)
+            self._process = self._started(file, reads, user, lifeline, peer)
         except OSError as error:
             self.close()
             raise ExternalUnitFailed(f"{settings.interpreter} cannot be started: {error}") from None
@@ -92,14 +98,17 @@ class Sandbox:
     def _started(
         self,
         file: Path | None,
+        reads: Collection[Path],
         user: tuple[int, int] | None,
         lifeline: int,
         calls: socket.socket,
     ) -> subprocess.Popen[bytes]:
         settings = self._settings
+        files = [str(each) for each in (file, *reads) if each is not None]
         arguments = {
             "file": file and str(file),
             "directory": str(settings.directory),
+            "reads": [str(settings.directory), *files],
             "required": settings.isolation,
             "folder": str(self._folder),
             "user": user,
@@ -192,11 +201,23 @@ class Sandbox:
 
 def _lacking(ready: _Ready, settings: SandboxSettings) -> str | None:
     """Why no file is loaded into this sandbox, and what to change."""
+    if ready.closed is not None:
+        path, part = ready.closed
+        of_units = Path(path).is_relative_to(settings.directory.resolve())
+        change = remedies.UNREADABLE_UNITS if of_units else remedies.UNREADABLE_PYTHON
+        return f"{_user(settings)} cannot read {path}, for {part} is closed to it. {change}"
     lacking = sorted(settings.walls & ready.refused.keys() & set(settings.isolation))
     if not lacking:
         return None
     reasons = ", ".join(sorted({ready.refused[wall] for wall in lacking}))
     return f"its sandbox lacks {', '.join(lacking)} ({reasons}). {remedies.WALLS}"
+
+
+def _user(settings: SandboxSettings) -> str:
+    number = os.geteuid()
+    with contextlib.suppress(KeyError):  # a container's user may have no name
+        return f"user {pwd.getpwuid(number).pw_name if number else settings.user}"
+    return f"user {number}"
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:

@@ -79,12 +79,15 @@ def main(text: str) -> None:
     lifeline, calls = _moved(0), _moved(1)
     os.umask(0o077)
     _prctl(_SUBREAPER, 1)
+    # The keeper may be root, which can follow links that the unit's user cannot.
+    reads = (*sys.path, *settings["reads"])
+    paths = [os.path.realpath(path) for path in reads if os.path.exists(path)]  # noqa: PTH110
     refused = _isolate(settings)
     server = os.fork()
     if server == 0:
         try:
             os.close(lifeline)
-            _serve(settings, refused, calls)
+            _serve(settings, paths, refused, calls)
         finally:
             os._exit(1)
     os.close(calls)
@@ -179,11 +182,14 @@ def _children() -> list[int]:
 # The server: its confinement
 
 
-def _serve(settings: dict[str, Any], refused: dict[str, str], to_worker: int) -> None:
+def _serve(
+    settings: dict[str, Any], paths: list[str], refused: dict[str, str], to_worker: int
+) -> None:
     calls = socket.socket(fileno=to_worker)
     _confine(settings, refused)
-    if refused.keys() & set(settings["required"]):
-        _send(calls, {"refused": refused})
+    closed = _closed(paths)
+    if closed or refused.keys() & set(settings["required"]):
+        _send(calls, {"refused": refused, "closed": closed})
         return
     try:
         classes = _load(settings) if settings["file"] else {}
@@ -220,6 +226,18 @@ def _confine(settings: dict[str, Any], refused: dict[str, str]) -> None:
         if (reason := build(settings)) is not None:
             refused[wall] = reason
     _limit(settings)
+
+
+def _closed(paths: list[str]) -> tuple[str, str] | None:
+    """The first path that this user may not read, and the first part of it that is in the way."""
+    for path in paths:
+        parts = path.split("/")
+        for end in range(2, len(parts) + 1):
+            part = "/".join(parts[:end])
+            reading = os.R_OK if part == path else 0
+            if not os.access(part, reading | (os.X_OK if os.path.isdir(part) else 0)):  # noqa: PTH112
+                return path, part
+    return None
 
 
 def _prctl(option: int, value: int) -> None:
