@@ -6,15 +6,19 @@ import uuid
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from scheduler_worker import api_process, app, conf, events
+from scheduler_worker.backends.sandbox import pool
 from scheduler_worker.backends.sandbox.pool import Sandboxes
+from scheduler_worker.backends.sandbox.process import Sandbox
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.scheduling.catalogue import UnitKind, unit_id
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import units
@@ -137,6 +141,53 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
         client.attach_cluster_policy(cluster, policy)
         (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
         assert chosen.service_host == "h2"
+
+
+@pytest.fixture
+def loads(monkeypatch) -> list[str]:
+    """The names of the files that sandboxes are started for."""
+    started: list[str] = []
+
+    class Named(Sandbox):
+        def __init__(self, file: Path, *others: Any) -> None:
+            started.append(file.name)
+            super().__init__(file, *others)
+
+    monkeypatch.setattr(pool, "Sandbox", Named)
+    return started
+
+
+MADE = "for name in ('Ma' + 'de',): globals()[name] = type(name, (), {'do_filter': print})"
+
+
+def test_commands_load_the_files_of_the_units_that_they_name(place, tmp_path, loads):
+    folder, config = place
+    write(folder, "other.py", "class Other:\n    def do_filter(self, *asked): pass")
+    for words, files in (
+        (["unit", "enable", "SpareHosts"], ["spare_hosts.py"]),
+        (["unit", "enable", unit_id(UnitKind.FILTER, "Other")], ["other.py"]),
+        (["unit", "disable", "Other"], ["other.py"]),
+        (["policy", "list"], []),
+        (["policy", "export"], []),
+        (["unit", "list"], ["broken.py", "other.py", "spare_hosts.py"]),
+    ):
+        loads.clear()
+        assert manage(config, *words)[0] == 0, words
+        assert sorted(loads) == files, words
+    policy = tmp_path / "spare.yaml"
+    policy.write_text(
+        "policies:\n- name: spare\n  filters: [{unit: SpareHosts}, {unit: RamFilter}]"
+    )
+    loads.clear()
+    assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
+    assert loads == ["spare_hosts.py"]
+
+
+def test_a_class_whose_name_is_not_in_the_text_of_its_file_is_found(place, loads):
+    folder, config = place
+    write(folder, "made.py", MADE)
+    assert manage(config, "unit", "enable", "Made")[0] == 0
+    assert loads == ["made.py"]
 
 
 HANGS = """
