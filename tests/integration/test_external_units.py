@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from scheduler_worker import api_process, app, conf, events
-from scheduler_worker.backends.sandbox import pool
+from scheduler_worker import api_process, app, conf, events, remedies
+from scheduler_worker.backends.sandbox import pool, process
 from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.sandbox.process import Sandbox
 from scheduler_worker.cli.manage import main
@@ -141,6 +141,32 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
         client.attach_cluster_policy(cluster, policy)
         (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
         assert chosen.service_host == "h2"
+
+
+def test_a_worker_without_a_wall_serves_and_says_which_one(place, tmp_path, monkeypatch):
+    _, config = place
+    weaker = "def _landlock(settings): return 'the kernel of this test'\n\n\ndef _former("
+    runner = tmp_path / "runner.py"
+    runner.write_text(process.RUNNER.read_text().replace("def _landlock(", weaker))
+    monkeypatch.setattr(process, "RUNNER", runner)
+    text = config.read_text()
+    config.write_text(text.replace("isolation = \n", "isolation = landlock\n"))
+    assert config.read_text() != text
+    why = f"its sandbox lacks landlock (the kernel of this test). {remedies.WALLS}"
+    assert why in manage(config, "unit", "list")[1]
+    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+        assert worker.missing() == []
+        alarms = worker.report().unit_alarms
+        assert [name.partition(":")[0] for name in alarms] == ["broken.py", "spare_hosts.py"]
+        assert all(alarm.endswith(why) for alarm in alarms)
+        assert worker.load().unit_alarms == 2
+        with SchedulerClient.connect(worker.bus.url) as client:
+            client.update_hosts([host("h1", uuid=HOSTS[1])])
+            (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
+            assert chosen.service_host == "h1"
+            policy = {"id": "p", "name": "p", "version": 1, "filters": [{"unit": "SpareHosts"}]}
+            with pytest.raises(RequestError, match="SpareHosts"):
+                client.attach_cluster_policy(worker.fleet.default_cluster, policy)
 
 
 @pytest.fixture
