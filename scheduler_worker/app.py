@@ -446,12 +446,16 @@ class Worker:
         return report_of(
             self.status(),
             self.load(),
-            alarms=[str(alarm) for alarm in self.tuner.policies.alarms],
+            tuning_alarms=[str(alarm) for alarm in self.tuner.policies.alarms],
+            unit_alarms=self._unit_alarms(),
             contests=self.balancer.contests(),
             known_clusters=known_clusters,
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
+
+    def _unit_alarms(self) -> list[str]:
+        return self._sandboxes.alarms if self._sandboxes else []
 
     # Health, for the monitor
 
@@ -487,6 +491,7 @@ class Worker:
                 cluster.scope: len(cluster.reservations) for cluster in self.fleet.clusters()
             },
             tuning_alarms=len(self.tuner.policies.alarms),
+            unit_alarms=len(self._unit_alarms()),
             hosts=self.balancer.hosts(),
             feed={
                 part.name: PartReport(lag_s=lag_s, is_up=not part.problem, hosts=part.hosts)

@@ -215,9 +215,14 @@ UNIT_TIME: Final = Duration(
 UNIT_FILES: Final = Count(
     "external_unit_files_total",
     "files of external units that were loaded; `isolation` is what the kernel grants their "
-    "sandbox: `files+ipc+network+processes+landlock` is everything, `limits` is nothing but "
-    "resource limits",
+    "sandbox: `files+ipc+landlock+network+processes+seccomp` is everything, `limits` is nothing "
+    "but resource limits",
     ("file", "isolation"),
+)
+
+UNIT_ALARMS: Final = Gauge(
+    "external_unit_alarms",
+    "files of external units that are not loaded; 0 is good, the log and Health say why",
 )
 
 # Tuning and balancing

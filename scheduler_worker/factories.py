@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -202,13 +202,17 @@ def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
     return Trust(HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s)
 
 
-def build_sandboxes(settings: Settings, observer: Observer | None = None) -> Sandboxes | None:
+def build_sandboxes(
+    settings: Settings, observer: Observer | None = None, units: Collection[str] | None = None
+) -> Sandboxes | None:
     """The processes of units from files; None: there are no such units. Close them in the end.
+
+    ``units`` limits which files are loaded, as in :class:`.Sandboxes`.
 
     Raises ConfigError for a user that they must not run as.
     """
     units_of_files = settings.external_units
-    return None if units_of_files is None else Sandboxes(units_of_files, observer)
+    return None if units_of_files is None else Sandboxes(units_of_files, observer, units)
 
 
 def compile_pipelines(
@@ -311,13 +315,17 @@ def build_administration(
 
 
 @contextlib.contextmanager
-def policy_administration(settings: Settings) -> Iterator[PolicyAdministration]:
+def policy_administration(
+    settings: Settings, units: Collection[str] | None = None
+) -> Iterator[PolicyAdministration]:
     """The use cases of administrators in a program of their own, on the configured store and state.
+
+    ``units`` are the names or ids of the units of files that it needs; None: all.
 
     Raises ConfigError, PolicyStoreUnavailable.
     """
     clock = SystemClock()
-    sandboxes = build_sandboxes(settings)
+    sandboxes = build_sandboxes(settings, units=units)
     compiled = compile_pipelines(settings.options, sandboxes=sandboxes)
     with (
         contextlib.closing(sandboxes) if sandboxes else contextlib.nullcontext(),

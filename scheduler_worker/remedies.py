@@ -21,6 +21,14 @@ CONTESTED = (
     "Give each machine a host name and a uuid of its own, and name one cluster in all that report "
     "a host (docs/troubleshooting.md, No hosts)"
 )
+WALLS = (
+    "Permit them (docs/external-units.md, Walls), or leave them out of [external_units] isolation"
+)
+UNREADABLE_PYTHON = (
+    "Set [external_units] python to an interpreter that this user can read, such as "
+    "/usr/bin/python3, or let this user read all of the path"
+)
+UNREADABLE_UNITS = "Let this user read the directory and its files, as with chmod -R o+rX"
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
 UPGRADE = "Finish the upgrade (docs/upgrading.md)"

@@ -67,7 +67,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
     with client:
         engine = client.read()
-    with policy_administration(settings) as administration:
+    external = (unit for unit in engine.units if not unit.internal)
+    units = {text for unit in external for text in (unit.id, unit.name) if text}
+    with policy_administration(settings, units) as administration:
         notes: list[str] = []
         skip = arguments.skip_unknown_units
         changes, attachments = _plan(engine, administration, cluster_map, notes, skip=skip)

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -77,8 +78,13 @@ class ManageCommand(PlainCommand):
 
         return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))
 
-    def administration(self) -> "AbstractContextManager[PolicyAdministration]":
-        """The use cases of administrators. Raises ConfigError, PolicyStoreUnavailable."""
+    def administration(
+        self, units: Collection[str] | None = None
+    ) -> "AbstractContextManager[PolicyAdministration]":
+        """The use cases of administrators, with these units of files or all.
+
+        Raises ConfigError, PolicyStoreUnavailable.
+        """
         from scheduler_worker.factories import policy_administration
 
-        return policy_administration(self.settings())
+        return policy_administration(self.settings(), units)

@@ -20,7 +20,7 @@ class ListStored(ManageCommand):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        with self.administration() as administration:
+        with self.administration(units=()) as administration:
             clusters: dict[str, list[str]] = {}
             for attachment in administration.attachments.all():
                 clusters.setdefault(attachment.policy_id, []).append(attachment.cluster)
@@ -44,7 +44,7 @@ class ExportStored(ManageCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from scheduler_worker.cli.policy_texts import write_policies
 
-        with self.administration() as administration:
+        with self.administration(units=()) as administration:
             library = administration.library
             if parsed_args.names:
                 policies = [library.policy_called(name) for name in parsed_args.names]
@@ -82,7 +82,7 @@ class ImportStored(ManageCommand):
         from scheduler_worker.cli.files import read_text
 
         policies = policy_texts.read_policies(read_text(parsed_args.file), str(parsed_args.file))
-        with self.administration() as administration:
+        with self.administration(policy_texts.units_of(policies)) as administration:
             changes = policy_texts.between(administration.library.policies(), policies)
             policy_texts.show(administration, changes)
             if not changes:
@@ -198,7 +198,7 @@ class EnableUnit(ManageCommand):
         add_author(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        with self.administration() as administration:
+        with self.administration([parsed_args.unit]) as administration:
             changed = administration.switch_unit(
                 parsed_args.unit, actor(parsed_args.author), is_enabled=self.enables
             )

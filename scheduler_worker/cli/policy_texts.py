@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
@@ -14,6 +14,7 @@ from scheduler_worker.cli.files import parsed, written
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
 from scheduler_worker.policy_store import StoredPolicy
+from scheduler_worker.service.policies.policy_rules import uses
 
 if TYPE_CHECKING:
     from scheduler_worker.service.policies.administration import PolicyAdministration
@@ -36,6 +37,11 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
         fields = to_plain(policy)
         plain.append({name: fields[name] for name in _FIELDS if name in fields})
     return written({"policies": plain})
+
+
+def units_of(policies: Iterable[Given]) -> set[str]:
+    """The names of the units that the policies use."""
+    return {use.unit for policy in policies for _, use in uses(policy.document)}
 
 
 def read_policies(text: str, place: str) -> list[Given]:

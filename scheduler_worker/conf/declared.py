@@ -116,6 +116,8 @@ class Declared(NamedTuple):
         choices = opt.choices or (typing.get_args(kind) if _origin(kind) is Literal else ())
         if choices:
             yield "choices", list(choices.items() if isinstance(choices, Mapping) else choices)
+        if _origin(kind) is tuple and _origin(item := typing.get_args(kind)[0]) is Literal:
+            yield "item_type", cfg.types.String(choices=list(typing.get_args(item)))
         if opt.regex is not None:
             yield "regex", opt.regex
 

@@ -9,12 +9,15 @@ from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova.database import inspected
 from scheduler_worker.backends.nova.source import NovaDatabases
+from scheduler_worker.backends.sandbox.pool import refused_walls
+from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.doctor import rules
 from scheduler_worker.errors import (
     BackendError,
     ConfigError,
+    ExternalUnitFailed,
     PolicyStoreUnavailable,
     SchedulerWorkerError,
     SourceUnavailable,
@@ -34,6 +37,7 @@ _WORKERS = "the workers"
 _PLACEMENT = "Placement"
 _API = "the REST API"
 _POLICY_STORE = "the policy store"
+_UNITS = "external units"
 _LOOKS, _BETWEEN_LOOKS_S = 11, 1.0
 """At a queue beside whose workers there seems to be another program."""
 
@@ -50,6 +54,7 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     settings = configuration.settings(conf)
     yield from _api(conf)
     yield from _policy_store(conf, settings.policy_store)
+    yield from _external_units(settings.external_units)
     is_connected = True
     for name, problem, notes, fix in preflight.connections(conf, settings):
         if problem:
@@ -130,6 +135,22 @@ def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterato
             )
 
 
+def _external_units(settings: SandboxSettings | None) -> Iterator[Finding]:
+    """What a sandbox of this process would have, and whether its user can read all it needs."""
+    if settings is None:
+        return
+    try:
+        refused = refused_walls(settings)
+    except (ExternalUnitFailed, OSError) as error:
+        yield failed(_UNITS, str(error), health.UNIT_FILES)
+        return
+    if refused:
+        lacking = ", ".join(f"{wall} ({why})" for wall, why in sorted(refused.items()))
+        yield warning(_UNITS, f"a sandbox started here lacks {lacking}", remedies.WALLS)
+    else:
+        yield ok(_UNITS, "a sandbox started here has every wall; Health says what workers grant it")
+
+
 def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
     us = factories.worker_facts(settings)
     workers: list[WorkerFacts] = []
@@ -142,6 +163,7 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
             workers = [worker.facts for worker in reported if not worker.is_lost]
             yield from rules.workers(_WORKERS, us, workers)
             yield from health.contests(reported)
+            yield from health.unit_alarms(reported)
         elif not settings.is_dry_run:
             yield warning(
                 _WORKERS,

@@ -190,6 +190,8 @@ class WorkerReport(WorkerLoad, frozen=True, kw_only=True):
     facts: WorkerFacts | None = None
     """Who reports, for readers once its presence has expired; None: an older version."""
     tuning_alarms: tuple[str, ...] = ()
+    unit_alarms: tuple[str, ...] = ()
+    """Files of external units that it does not load, and why."""
     contests: tuple[str, ...] = ()
     """Hosts of clusters that this worker balances, of which several machines report as one."""
     clusters: tuple[ClusterReport, ...] = ()

@@ -23,6 +23,8 @@ class Load(RequestsInHand, frozen=True, kw_only=True):
     """The number of reservations of each cluster, as this process knows them."""
     tuning_alarms: int = 0
     """Problems with tuning policies because of which older ones stay in force."""
+    unit_alarms: int = 0
+    """Files of external units that are not loaded."""
     hosts: Mapping[str, HostCounts] | None = None
     """Of the clusters that this process balances; None: it has counted none yet."""
 

@@ -247,6 +247,7 @@ _READ: Mapping[Gauge, Callable[[Load], float]] = {
     events.WAITING_FOR_FEED: lambda load: load.waiting_for_feed,
     events.UNWRITTEN: lambda load: load.unwritten_decisions,
     events.TUNING_ALARMS: lambda load: load.tuning_alarms,
+    events.UNIT_ALARMS: lambda load: load.unit_alarms,
 }
 
 

@@ -28,13 +28,14 @@ def report_of(
     status: Mapping[str, Any],
     load: Load,
     *,
-    alarms: Sequence[str],
+    tuning_alarms: Sequence[str],
+    unit_alarms: Sequence[str],
     contests: Sequence[str],
     known_clusters: int | None,
     lately: Lately,
     lock_times: Mapping[str, LockTimes],
 ) -> WorkerReport:
-    """The report of a worker with this ``status()`` and ``load()``; ``alarms`` are of tuning."""
+    """The report of a worker with this ``status()`` and ``load()``."""
     bus, holds = status["bus"], status["holds"]
     errors = sorted(lately.errors.items(), key=lambda error: -error[1])[:_MAX_ERRORS]
     in_hand = {name: getattr(load, name) for name in RequestsInHand.__struct_fields__}
@@ -46,7 +47,8 @@ def report_of(
         is_consuming=bus.get("consuming", bus.get("problem") is None),
         slots=bus.get("slots"),
         lag_s=bus.get("queue_delay_s"),
-        tuning_alarms=_texts(alarms),
+        tuning_alarms=_texts(tuning_alarms),
+        unit_alarms=_texts(unit_alarms),
         contests=_texts(contests),
         holds=Holds(
             leases=tuple(holds["leases"][:MAX_CLUSTERS]),

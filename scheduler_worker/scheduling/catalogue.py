@@ -80,7 +80,12 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
         """The unit's id as a kind; a unit of several kinds has an id for each."""
         if self.unit.unit_id is not None and len(self.kinds) == 1:
             return self.unit.unit_id
-        return str(uuid.uuid5(_NAMESPACE, f"{kind}/{self.name}"))
+        return unit_id(kind, self.name)
+
+
+def unit_id(kind: UnitKind, name: str) -> str:
+    """The id of a unit that declares none."""
+    return str(uuid.uuid5(_NAMESPACE, f"{kind}/{name}"))
 
 
 class Catalogue:

@@ -156,7 +156,7 @@ def test_the_scaler_reads_the_queue_of_the_workers(configured):
     assert scaled["minReplicaCount"] < scaled["maxReplicaCount"]
 
 
-@pytest.mark.parametrize("folder", ["base", "keda"])
+@pytest.mark.parametrize("folder", ["base", "external-units", "keda"])
 def test_kubectl_can_put_them_together(folder):
     kubectl = shutil.which("kubectl")
     if kubectl is None:
@@ -167,4 +167,4 @@ def test_kubectl_can_put_them_together(folder):
     assert done.returncode == 0, done.stderr
     made = {name(each): each for each in yaml.safe_load_all(done.stdout)}
     assert {name(each) for each in RUNNING if each["kind"] != "Job"} <= made.keys()
-    assert ("replicas" in made["Deployment scheduler-worker"]["spec"]) is (folder == "base")
+    assert ("replicas" in made["Deployment scheduler-worker"]["spec"]) is (folder != "keda")

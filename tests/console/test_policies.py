@@ -153,7 +153,7 @@ def with_units(tmp_path):
     with sandboxes.directory() as folder:
         shutil.copy(UNITS / "spare_hosts.py", folder)
         (folder / "spare_hosts.py").chmod(0o644)
-        units = {"directory": folder, "python": sandboxes.PYTHON}
+        units = {"directory": folder, "python": sandboxes.PYTHON, "isolation": ""}
         settings = configured(tmp_path, external_units=units)
         with api_process.build_embedded(settings).running() as api:
             yield api

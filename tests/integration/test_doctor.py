@@ -3,6 +3,7 @@
 import contextlib
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy import make_url
 
 from scheduler_worker import conf, remedies
 from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.sandbox.pool import refused_walls
 from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.manage import main as manage_main
@@ -19,11 +21,14 @@ from scheduler_worker.doctor import examination
 from scheduler_worker.factories import open_state
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.service.health.rules import UNIT_FILES
 from scheduler_worker.service.state.presence import Presence
 from tests.support.amqp import Operator
 from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud, now_utc
 from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.sandboxes import PYTHON, directory, write
+from tests.support.sandboxes import settings as sandbox_settings
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
 
@@ -209,6 +214,46 @@ def test_machines_that_report_as_one_are_named(plain, redis_url):
         Presence(state, facts, lambda: report).renew()
         found = of("the hosts", plain(state={"url": redis_url, "prefix": settings.prefix}))
     assert found == [("warning", f"{report.contests[0]} {remedies.CONTESTED}")]
+
+
+@pytest.fixture
+def unit_options() -> Iterator[dict[str, Any]]:
+    with directory() as folder:
+        write(folder, "spare.py", "class Spare: pass")
+        yield {"directory": folder, "python": PYTHON}
+
+
+def test_a_sandbox_is_examined(plain, unit_options):
+    refused = refused_walls(sandbox_settings(unit_options["directory"]))
+    [(status, message)] = of("external units", plain(external_units=unit_options))
+    assert status == ("failed" if refused else "ok")
+    less = unit_options | {"isolation": ""}
+    [(status, message)] = of("external units", plain(external_units=less))
+    assert status == ("warning" if refused else "ok")
+    assert all(wall in message for wall in refused)
+
+
+def test_what_the_user_of_a_sandbox_cannot_read_is_named(plain, unit_options):
+    file = unit_options["directory"] / "spare.py"
+    file.chmod(0)
+    [(status, message)] = of("external units", plain(external_units=unit_options))
+    assert status == "failed"
+    assert f"cannot read {file}, for {file} is closed to it" in message
+    assert remedies.UNREADABLE_UNITS in message
+    away = unit_options | {"directory": file / "away"}
+    [(status, message)] = of("external units", plain(external_units=away))
+    assert (status, "Not a directory" in message) == ("failed", True)
+
+
+def test_files_that_workers_do_not_load_are_named(plain, redis_url):
+    prefix = uuid.uuid4().hex
+    report = WorkerReport(unit_alarms=("spare.py: its sandbox lacks landlock",))
+    facts = WorkerFacts(name="a", version="1", topic="elsewhere")
+    settings = StateSettings(url=redis_url, prefix=prefix, hold_timeout_s=5.0)
+    with contextlib.closing(open_state(settings, SystemClock())) as state:
+        Presence(state, facts, lambda: report).renew()
+        found = of("external units", plain(state={"url": redis_url, "prefix": prefix}))
+    assert found == [("warning", f"{report.unit_alarms[0]} {UNIT_FILES}")]
 
 
 def test_mistakes_in_files_are_worth_warnings(plain, tmp_path):

@@ -6,15 +6,19 @@ import uuid
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from scheduler_worker import api_process, app, conf, events
+from scheduler_worker import api_process, app, conf, events, remedies
+from scheduler_worker.backends.sandbox import pool, process
 from scheduler_worker.backends.sandbox.pool import Sandboxes
+from scheduler_worker.backends.sandbox.process import Sandbox
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.scheduling.catalogue import UnitKind, unit_id
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import units
@@ -43,7 +47,12 @@ def place(tmp_path):
             DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
             api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
-            external_units={"directory": folder, "python": PYTHON, "timeout": 9},
+            external_units={
+                "directory": folder,
+                "python": PYTHON,
+                "timeout": 9,
+                "isolation": "",
+            },
             cluster_lock={"hold_timeout": 20},
         )
         yield folder, config
@@ -132,6 +141,79 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
         client.attach_cluster_policy(cluster, policy)
         (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
         assert chosen.service_host == "h2"
+
+
+def test_a_worker_without_a_wall_serves_and_says_which_one(place, tmp_path, monkeypatch):
+    _, config = place
+    weaker = "def _landlock(settings): return 'the kernel of this test'\n\n\ndef _former("
+    runner = tmp_path / "runner.py"
+    runner.write_text(process.RUNNER.read_text().replace("def _landlock(", weaker))
+    monkeypatch.setattr(process, "RUNNER", runner)
+    text = config.read_text()
+    config.write_text(text.replace("isolation = \n", "isolation = landlock\n"))
+    assert config.read_text() != text
+    why = f"its sandbox lacks landlock (the kernel of this test). {remedies.WALLS}"
+    assert why in manage(config, "unit", "list")[1]
+    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+        assert worker.missing() == []
+        alarms = worker.report().unit_alarms
+        assert [name.partition(":")[0] for name in alarms] == ["broken.py", "spare_hosts.py"]
+        assert all(alarm.endswith(why) for alarm in alarms)
+        assert worker.load().unit_alarms == 2
+        with SchedulerClient.connect(worker.bus.url) as client:
+            client.update_hosts([host("h1", uuid=HOSTS[1])])
+            (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
+            assert chosen.service_host == "h1"
+            policy = {"id": "p", "name": "p", "version": 1, "filters": [{"unit": "SpareHosts"}]}
+            with pytest.raises(RequestError, match="SpareHosts"):
+                client.attach_cluster_policy(worker.fleet.default_cluster, policy)
+
+
+@pytest.fixture
+def loads(monkeypatch) -> list[str]:
+    """The names of the files that sandboxes are started for."""
+    started: list[str] = []
+
+    class Named(Sandbox):
+        def __init__(self, file: Path, *others: Any) -> None:
+            started.append(file.name)
+            super().__init__(file, *others)
+
+    monkeypatch.setattr(pool, "Sandbox", Named)
+    return started
+
+
+MADE = "for name in ('Ma' + 'de',): globals()[name] = type(name, (), {'do_filter': print})"
+
+
+def test_commands_load_the_files_of_the_units_that_they_name(place, tmp_path, loads):
+    folder, config = place
+    write(folder, "other.py", "class Other:\n    def do_filter(self, *asked): pass")
+    for words, files in (
+        (["unit", "enable", "SpareHosts"], ["spare_hosts.py"]),
+        (["unit", "enable", unit_id(UnitKind.FILTER, "Other")], ["other.py"]),
+        (["unit", "disable", "Other"], ["other.py"]),
+        (["policy", "list"], []),
+        (["policy", "export"], []),
+        (["unit", "list"], ["broken.py", "other.py", "spare_hosts.py"]),
+    ):
+        loads.clear()
+        assert manage(config, *words)[0] == 0, words
+        assert sorted(loads) == files, words
+    policy = tmp_path / "spare.yaml"
+    policy.write_text(
+        "policies:\n- name: spare\n  filters: [{unit: SpareHosts}, {unit: RamFilter}]"
+    )
+    loads.clear()
+    assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
+    assert loads == ["spare_hosts.py"]
+
+
+def test_a_class_whose_name_is_not_in_the_text_of_its_file_is_found(place, loads):
+    folder, config = place
+    write(folder, "made.py", MADE)
+    assert manage(config, "unit", "enable", "Made")[0] == 0
+    assert loads == ["made.py"]
 
 
 HANGS = """

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 import re
 import select
 import signal
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_worker import remedies
 from scheduler_worker.backends.sandbox.process import RUNNER, Sandbox
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.descriptors import many_descriptors
 from tests.support.patience import PROCESS_S, SOON_S, TooSoon, eventually, growing
-from tests.support.sandboxes import HOSTS, directory, sandboxes, settings, write
+from tests.support.sandboxes import HOSTS, PYTHON, directory, sandboxes, settings, write
 
 GOOD = """
     class Good:
@@ -141,6 +143,48 @@ def test_hostile_code_fails_alone_and_in_time(monkeypatch, body, why):
     assert good == OK
 
 
+UNBOUNDED = """
+import ctypes
+libc = ctypes.CDLL(None)
+pages = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.create_string_buffer(9)), 9)
+add_key, clone = (248, 56) if os.uname().machine == "x86_64" else (217, 220)
+made = {
+    "a shared segment": libc.shmget(0, 480 * 2**20, 0o1600),
+    "a message queue": libc.msgget(0, 0o1600),
+    "semaphores": libc.semget(0, 1, 0o1600),
+    "a message queue of POSIX": libc.mq_open(b"/kept", 0o102, 0o600, None),
+    "a memory file": libc.memfd_create(b"kept", 0),
+    "a key": libc.syscall(add_key, b"user", b"kept", b"1", 1, -2),
+    "pages in a pipe": libc.vmsplice(os.pipe()[1], pages, 1, 0),
+    "a user namespace": libc.unshare(1 << 28),
+    "a child in a user namespace": libc.syscall(clone, 1 << 28 | 17, 0, 0, 0, 0),
+    "a file system": libc.syscall(430, b"tmpfs", 0),
+}
+if not made["a child in a user namespace"]: os._exit(0)
+raise MemoryError([name for name, result in made.items() if result >= 0])
+"""
+"""Memory that limits of a process do not count. Segments, queues and keys outlive the process."""
+
+
+def test_a_unit_keeps_no_memory_beside_what_is_bounded():
+    (_, said), good = tried(UNBOUNDED)
+    assert said == "failed: MemoryError: []"
+    assert good == OK
+
+
+THREADS = """
+import subprocess, threading
+thread = threading.Thread(target=lambda: print(hosts[:2]))
+thread.start()
+thread.join()
+subprocess.run(["/bin/true"], check=True)
+"""
+
+
+def test_threads_and_programs_are_not_refused():
+    assert tried(THREADS) == (OK, OK)
+
+
 @pytest.mark.parametrize(
     "body",
     [DAUGHTERS, "for _ in range(1000): sys.stderr.write('x' * 2**20)\nprint(hosts)"],
@@ -180,7 +224,7 @@ FORGER = """
         def do_filter(self, hosts, vm, properties):
             print(hosts[:2])
 """
-READY = '{"plugins": [{"name": "Good", "kinds": {"filter": ""}}], "isolation": []}'
+READY = '{"plugins": [{"name": "Good", "kinds": {"filter": ""}}]}'
 
 
 @pytest.mark.parametrize(
@@ -216,6 +260,30 @@ def test_a_file_that_does_not_load_says_why(text, why):
     with sandboxes(text) as made:
         (file,) = made.refresh()
     assert why in (file.problem or "")
+
+
+def test_a_library_that_the_user_cannot_read_is_named_before_a_file_is_loaded():
+    with directory() as folder, directory() as environment:
+        file = write(folder, "units.py", "raise SystemExit")
+        (environment / "bin").mkdir()
+        (environment / "bin/python").symlink_to(PYTHON)
+        (environment / "pyvenv.cfg").write_text(f"home = {Path(PYTHON).resolve().parent}\n")
+        python = str(environment / "bin/python")
+        say = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        said = subprocess.run([python, "-c", say], capture_output=True, text=True, check=True)
+        libraries = Path(said.stdout.strip())
+        libraries.mkdir(parents=True)
+        libraries.chmod(0)
+        try:
+            with pytest.raises(ExternalUnitFailed) as raised:
+                Sandbox(file, settings(folder, python=python))
+        finally:
+            libraries.chmod(0o755)
+    user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
+    assert str(raised.value) == (
+        f"units.py cannot be loaded: user {user} cannot read {libraries}, for {libraries} is "
+        f"closed to it. {remedies.UNREADABLE_PYTHON}"
+    )
 
 
 def test_a_file_that_never_loads_ends_by_the_clock():

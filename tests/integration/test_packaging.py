@@ -18,6 +18,7 @@ from tests.support.workers import NotifySocket, write_config
 
 UNIT = "scheduler-worker@.service"
 API_UNIT = "scheduler-worker-api.service"
+KUBERNETES = "share/scheduler_worker/kubernetes"
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +78,11 @@ def test_the_wheel_has_the_operators_files(machine):
         "CHANGELOG.md": "share/doc/scheduler_worker",
         "etc/grafana/scheduler_worker.json": "share/scheduler_worker/grafana",
         "etc/container/Containerfile": "share/scheduler_worker/container",
-        "etc/kubernetes/base/worker.yaml": "share/scheduler_worker/kubernetes/base",
-        "etc/kubernetes/base/scheduler_worker.conf": "share/scheduler_worker/kubernetes/base",
-        "etc/kubernetes/keda/kustomization.yaml": "share/scheduler_worker/kubernetes/keda",
+        "etc/container/seccomp.json": "share/scheduler_worker/container",
+        "etc/kubernetes/base/worker.yaml": f"{KUBERNETES}/base",
+        "etc/kubernetes/base/scheduler_worker.conf": f"{KUBERNETES}/base",
+        "etc/kubernetes/external-units/kustomization.yaml": f"{KUBERNETES}/external-units",
+        "etc/kubernetes/keda/kustomization.yaml": f"{KUBERNETES}/keda",
         "etc/prometheus/alerts.yaml": "share/scheduler_worker/prometheus",
         "etc/scheduler_worker/tuning/ksm.yaml": "share/scheduler_worker/tuning",
         "etc/scheduler_worker/tuning/policy.schema.json": "share/scheduler_worker/tuning",

@@ -186,7 +186,7 @@ def client(
         state={"url": redis_url},
         api={"users_file": folder / "users.yaml", "port": installation.port},
         policy_store={"connection": f"sqlite:///{folder}/policies.sqlite"},
-        external_units={"directory": units},
+        external_units={"directory": units, "isolation": ""},
         tuning={"enabled": True, "interval": 0.2, "clusters_file": folder / "clusters.yaml"},
     )
     with (

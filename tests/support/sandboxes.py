@@ -40,9 +40,12 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def settings(folder: Path, **fields: Any) -> SandboxSettings:
-    """Settings for tests: patient with a slow machine, without a rest after a failure."""
+    """Settings for tests: patient with a slow machine, without a rest after a failure, content
+    with what isolation the machine grants.
+    """
     defaults: dict[str, Any] = {"python": PYTHON, "timeout_s": 60.0, "rest_s": 0.0}
     defaults["load_timeout_s"] = 60.0
+    defaults["isolation"] = ()
     return SandboxSettings(directory=folder, **(defaults | fields))
 
 

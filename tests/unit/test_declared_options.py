@@ -37,6 +37,7 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     colour: Annotated[Colour, Opt()] = "red"
     speed: Annotated[str, Opt(choices={"slow": "as a snail", "fast": "as a hare"})] = "slow"
     names: Annotated[tuple[str, ...], Opt()] = ("x",)
+    colours: Annotated[tuple[Colour, ...], Opt()] = ("red", "green")
     paths: Annotated[tuple[str, ...], Opt(form="multi")] = ()
     roles: Annotated[Mapping[str, Colour], Opt()] = {}
     folder: Annotated[Path | None, Opt(help="Where.", sample_default="/there")] = None
@@ -67,6 +68,10 @@ WITH_HELP = {opt.name: opt for _, opts in TABLE.with_help for opt in opts}
             "speed", default="slow", choices=[("slow", "as a snail"), ("fast", "as a hare")]
         ),
         cfg.ListOpt("names", default=["x"]),
+        cfg.ListOpt(
+            "colours", default=["red", "green"],
+            item_type=cfg.types.String(choices=["red", "green"]),
+        ),
         cfg.MultiStrOpt("paths", default=[]),
         cfg.Opt(
             "roles", default={}, type=cfg.types.Dict(cfg.types.String(choices=["red", "green"]))
@@ -101,6 +106,12 @@ def test_a_struct_has_the_values_of_its_options_and_what_is_given(tmp_path):
         wait_s=3.0, names=("a", "b"), roles={"x": "green"}, folder=Path("/f"), topic="b",
         part=Part(5), other=Optional(enabled=True, url="u"), given=7, colour="green",
     )  # fmt: skip
+
+
+def test_a_list_may_be_empty_and_has_no_item_but_the_permitted_ones(tmp_path):
+    assert TABLE.read(loaded(tmp_path, whole={"colours": ""}), Whole).colours == ()
+    with pytest.raises(cfg.ConfigFileValueError, match="blue"):
+        TABLE.read(loaded(tmp_path, whole={"colours": "red,blue"}), Whole)
 
 
 @pytest.mark.parametrize("optional", [{"enabled": True}, {"url": "u"}])

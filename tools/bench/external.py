@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> list[dict]:
         for name, text in (("keep.py", UNIT), ("rows.py", OWN_UNIT)):
             (directory / name).write_text(text)
             (directory / name).chmod(0o644)
-        sandboxes = Sandboxes(SandboxSettings(directory=directory, python=arguments.python))
+        sandboxes = Sandboxes(
+            SandboxSettings(directory=directory, python=arguments.python, isolation=())
+        )
         try:
             rows = [
                 _measured(sandboxes, each, hosts, arguments.calls, directory)

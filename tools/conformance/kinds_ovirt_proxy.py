@@ -81,7 +81,9 @@ def _proxy() -> "Iterator[_Proxy]":
         path.write_text(_RECORDED)
         path.chmod(0o644)
         sandboxes = Sandboxes(
-            SandboxSettings(directory=directory, load_timeout_s=60, timeout_s=60, rest_s=0)
+            SandboxSettings(
+                directory=directory, load_timeout_s=60, timeout_s=60, rest_s=0, isolation=()
+            )
         )
         try:
             yield _Proxy(sandboxes, [each for file in sandboxes.refresh() for each in file.classes])

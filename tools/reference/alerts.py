@@ -230,6 +230,12 @@ ALERTS = (
         "Decisions go on without it, or no host passes its filter.",
     ),
     Alert(
+        "SchedulerExternalUnitsLeftOut", "warning",
+        f"max by (instance) ({metric(events.UNIT_ALARMS)}) > 0", "5m",
+        "{{ $labels.instance }} does not load files of external units",
+        "Policies with their units decide without them, or refuse requests after a restart.",
+    ),
+    Alert(
         "SchedulerApiCannotServe", "critical",
         f"min by (instance, dependency) ({metric(events.API_DEPENDENCY)}) < 1", "2m",
         "The API at {{ $labels.instance }} cannot use its {{ $labels.dependency }}",

@@ -2,9 +2,10 @@
 
 import contextlib
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import NamedTuple, TypeVar
@@ -14,9 +15,10 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.backends.sandbox.process import Sandbox, SandboxBroken, unprivileged
-from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from scheduler_worker.backends.sandbox.settings import SandboxSettings, Wall
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.observer import Observer
+from scheduler_worker.scheduling.catalogue import UnitKind, unit_id
 from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile, plugin_classes
 from scheduler_worker.scheduling.external.units import PluginCall, Plugins
 
@@ -26,6 +28,10 @@ Signature = tuple[int, int, int]
 
 LOG = logging.getLogger(__name__)
 
+_NAME = re.compile(r"[^\W\d]\w*")
+_MAKE_NAMES = {"globals", "locals", "vars", "exec", "eval", "setattr", "modules", "__dict__"}
+"""With one of these a file may have a class whose name is not in its text."""
+_IMPORTS_ALL = re.compile(r"\bimport\s*\(?\s*\*")
 LOGGED_EVERY_S = 60.0
 """A class that goes on failing is logged so often."""
 _LONGEST_REST_S = 30.0
@@ -155,12 +161,22 @@ class _Pool:
 class Sandboxes(Plugins):
     """All files of the directory, each in sandboxes of its own; thread-safe."""
 
-    def __init__(self, settings: SandboxSettings, observer: Observer | None = None) -> None:
-        """Raises ConfigError for a user that code of others must not run as."""
+    def __init__(
+        self,
+        settings: SandboxSettings,
+        observer: Observer | None = None,
+        units: Collection[str] | None = None,
+    ) -> None:
+        """``units`` are names or ids: files that can have none of them are not loaded; None: all
+        files are.
+
+        Raises ConfigError for a user that code of others must not run as.
+        """
         unprivileged(settings.user)
         self.on_failure = settings.on_failure
         self._settings = settings
         self._observer = observer or Observer()
+        self._units = units
         self._guard = threading.Lock()
         self._files: dict[Path, _Loaded] = {}
         self._pools: dict[str, _Pool] = {}
@@ -184,6 +200,12 @@ class Sandboxes(Plugins):
                     self._load(path, signature)
             return [self._files[path].file for path in sorted(self._files)]
 
+    @property
+    def alarms(self) -> list[str]:
+        """Why files are not loaded; does not wait for one that is being loaded."""
+        files = (loaded.file for _, loaded in sorted(self._files.copy().items()))
+        return [f"{file.name}: {file.problem}" for file in files if file.problem]
+
     def has_changed(self) -> bool:
         """Whether :meth:`refresh` would find a file that is new, changed or gone; quick."""
         with self._guard:
@@ -193,10 +215,11 @@ class Sandboxes(Plugins):
 
     def _paths(self) -> list[Path]:
         try:
-            return [path for path in self._settings.directory.iterdir() if path.suffix == ".py"]
+            paths = _files(self._settings.directory)
         except OSError as error:
             LOG.error("[external_units] directory cannot be read: %s", error)  # noqa: TRY400
             return []
+        return [path for path in paths if self._units is None or _may_have(path, self._units)]
 
     def _load(self, path: Path, signature: Signature) -> None:
         sandbox = None
@@ -211,8 +234,10 @@ class Sandboxes(Plugins):
         file = PluginFile(name=path.name, classes=tuple(classes))
         self._files[path] = _Loaded(signature, file)
         self._pools[path.name] = _Pool(path, signature, self._settings, sandbox)
-        confined = ", ".join(sandbox.isolation) or "nothing but limits: the kernel refuses the rest"
-        LOG.info("%s runs confined by %s", path.name, confined)
+        LOG.info("%s runs confined by %s", path.name, ", ".join(sandbox.isolation) or "limits")
+        if sandbox.refused:
+            lacking = ", ".join(f"{wall} ({why})" for wall, why in sorted(sandbox.refused.items()))
+            LOG.warning("The sandbox of %s lacks %s", path.name, lacking)
         self._observer.count(events.UNIT_FILES, path.name, "+".join(sandbox.isolation) or "limits")
 
     def _broken(self, path: Path, signature: Signature | None, problem: str) -> None:
@@ -273,6 +298,39 @@ class Sandboxes(Plugins):
         more = f" ({unsaid} more failures since the last message)" if unsaid else ""
         done = self.fallback(plugin).words
         LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
+
+
+def refused_walls(settings: SandboxSettings) -> Mapping[Wall, str]:
+    """The walls that a sandbox does not have here, and why; it loads no file.
+
+    Raises ExternalUnitFailed: no file would be loaded, or the user cannot read one; OSError: the
+    directory cannot be read.
+    """
+    sandbox = Sandbox(None, settings, _files(settings.directory))
+    sandbox.close()
+    return sandbox.refused
+
+
+def _files(directory: Path) -> list[Path]:
+    """Raises OSError."""
+    return [path for path in directory.iterdir() if path.suffix == ".py"]
+
+
+def _may_have(path: Path, units: Collection[str]) -> bool:
+    """Whether one of the units may be in the file; its text is read, and nothing runs."""
+    if not units:
+        return False
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return True  # loading says why
+    words = {path.name, *_NAME.findall(text)}
+    return (
+        not words.isdisjoint(_MAKE_NAMES)
+        or bool(_IMPORTS_ALL.search(text))
+        or not words.isdisjoint(units)
+        or any(unit_id(kind, word) in units for kind in UnitKind for word in words)
+    )
 
 
 def signature_of(path: Path) -> Signature | None:

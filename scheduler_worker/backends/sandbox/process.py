@@ -12,13 +12,14 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from scheduler_worker import remedies
+from scheduler_worker.backends.sandbox.settings import SandboxSettings, Wall
 from scheduler_worker.conversion import convert
 from scheduler_worker.errors import ConfigError, ExternalUnitFailed
 
@@ -36,7 +37,10 @@ class _Ready(msgspec.Struct):
     """The first message of a sandbox."""
 
     plugins: object = None
-    isolation: tuple[str, ...] = ()
+    refused: dict[Wall, str] = {}
+    """The walls that the kernel refuses, and its reasons."""
+    closed: tuple[str, str] | None = None
+    """A path that the user may not read, and the part of it that is in the way."""
     error: str | None = None
 
 
@@ -49,10 +53,15 @@ class _Answer(msgspec.Struct):
 class Sandbox:
     """Processes that have loaded a file; one call at a time. Call :meth:`close` in the end."""
 
-    def __init__(self, file: Path, settings: SandboxSettings) -> None:
-        """Start the processes and load the file.
+    def __init__(
+        self, file: Path | None, settings: SandboxSettings, reads: Collection[Path] = ()
+    ) -> None:
+        """Start the processes and load the file, or none, which examines the sandbox alone.
 
-        Raises ExternalUnitFailed: they cannot be started, or the file cannot be loaded; says why.
+        ``reads`` are more files that the user must be able to read.
+
+        Raises ExternalUnitFailed: they cannot be started, the file cannot be loaded, or the sandbox
+        has less than the settings require; says why, and what to change.
         """
         self._settings = settings
         user = unprivileged(settings.user)
@@ -63,7 +72,7 @@ class Sandbox:
         try:
             if user is not None:
                 os.chown(self._folder, *user)
-            self._process = self._started(file, user, lifeline, peer)
+            self._process = self._started(file, reads, user, lifeline, peer)
         except OSError as error:
             self.close()
             raise ExternalUnitFailed(f"{settings.interpreter} cannot be started: {error}") from None
@@ -73,23 +82,34 @@ class Sandbox:
         try:
             until_s = time.monotonic() + settings.load_timeout_s
             ready = convert(self._receive(until_s), _Ready)
-            if ready.error is not None:
-                raise SandboxBroken(ready.error)
+            if (problem := ready.error or _lacking(ready, settings)) is not None:
+                raise SandboxBroken(problem)
         except (msgspec.ValidationError, SandboxBroken) as error:
             self.close()
-            raise ExternalUnitFailed(f"{file.name} cannot be loaded: {error}") from None
+            what = f"{file.name} cannot be loaded" if file else "no unit can be loaded"
+            raise ExternalUnitFailed(f"{what}: {error}") from None
         self.plugins = ready.plugins
         """What the file declares, not checked yet."""
-        self.isolation = ready.isolation
-        """What the kernel permits: the namespaces it has of its own, and ``landlock``."""
+        self.refused = ready.refused
+        """The walls that it does not have, and why."""
+        self.isolation = tuple(sorted(settings.walls - ready.refused.keys()))
+        """The walls that it has."""
 
     def _started(
-        self, file: Path, user: tuple[int, int] | None, lifeline: int, calls: socket.socket
+        self,
+        file: Path | None,
+        reads: Collection[Path],
+        user: tuple[int, int] | None,
+        lifeline: int,
+        calls: socket.socket,
     ) -> subprocess.Popen[bytes]:
         settings = self._settings
+        files = [str(each) for each in (file, *reads) if each is not None]
         arguments = {
-            "file": str(file),
-            "directory": str(file.parent),
+            "file": file and str(file),
+            "directory": str(settings.directory),
+            "reads": [str(settings.directory), *files],
+            "required": settings.isolation,
             "folder": str(self._folder),
             "user": user,
             "network": settings.network,
@@ -177,6 +197,27 @@ class Sandbox:
             raise SandboxBroken("it did not answer in time") from None
         except OSError as error:
             raise SandboxBroken(f"its process has ended: {error}") from None
+
+
+def _lacking(ready: _Ready, settings: SandboxSettings) -> str | None:
+    """Why no file is loaded into this sandbox, and what to change."""
+    if ready.closed is not None:
+        path, part = ready.closed
+        of_units = Path(path).is_relative_to(settings.directory.resolve())
+        change = remedies.UNREADABLE_UNITS if of_units else remedies.UNREADABLE_PYTHON
+        return f"{_user(settings)} cannot read {path}, for {part} is closed to it. {change}"
+    lacking = sorted(settings.walls & ready.refused.keys() & set(settings.isolation))
+    if not lacking:
+        return None
+    reasons = ", ".join(sorted({ready.refused[wall] for wall in lacking}))
+    return f"its sandbox lacks {', '.join(lacking)} ({reasons}). {remedies.WALLS}"
+
+
+def _user(settings: SandboxSettings) -> str:
+    number = os.geteuid()
+    with contextlib.suppress(KeyError):  # a container's user may have no name
+        return f"user {pwd.getpwuid(number).pw_name if number else settings.user}"
+    return f"user {number}"
 
 
 def unprivileged(user: str | None) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -39,7 +40,7 @@ from typing import Any
 
 METHODS = {"filter": "do_filter", "weight": "do_score", "balance": "do_balance"}
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVS, _SUBREAPER = 1, 4, 38, 36
+_PDEATHSIG, _DUMPABLE, _SECCOMP, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 22, 36, 38
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 1 << 17, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 _TEMPORARY_BYTES, _FILES, _ERROR_CHARS = 16 * 2**20, 64, 500
 _READABLE = (
@@ -47,6 +48,29 @@ _READABLE = (
     *("/etc/nsswitch.conf", "/etc/localtime", "/etc/ld.so.cache", "/dev/urandom", "/dev/random"),
     *("/dev/zero", "/dev/null"),
 )
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""What seccomp calls the architectures for which the numbers below are, in their order."""
+_REFUSED = {
+    # Memory that no limit of a process counts, some of which outlives the process.
+    "shmget": (29, 194), "shmat": (30, 196), "msgget": (68, 186), "semget": (64, 190),
+    "mq_open": (240, 180), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "vmsplice": (278, 75), "io_uring_setup": (425, 425), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    # Namespaces and mounts of the unit's own, in which it would be root.
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39),
+    "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    # Other processes.
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+}  # fmt: skip
+"""System calls that a unit may not make: their numbers on each architecture."""
+_SOCKETS = {"socket": (41, 198), "socketpair": (53, 199)}
+_CLONE, _CLONE3 = (56, 220), 435
+_NEW_NAMESPACES = 0x7E020000
+"""The flags of clone for namespaces."""
 
 
 def main(text: str) -> None:
@@ -55,12 +79,15 @@ def main(text: str) -> None:
     lifeline, calls = _moved(0), _moved(1)
     os.umask(0o077)
     _prctl(_SUBREAPER, 1)
-    isolation = _isolate(settings)
+    # The keeper may be root, which can follow links that the unit's user cannot.
+    reads = (*sys.path, *settings["reads"])
+    paths = [os.path.realpath(path) for path in reads if os.path.exists(path)]  # noqa: PTH110
+    refused = _isolate(settings)
     server = os.fork()
     if server == 0:
         try:
             os.close(lifeline)
-            _serve(settings, isolation, calls)
+            _serve(settings, paths, refused, calls)
         finally:
             os._exit(1)
     os.close(calls)
@@ -85,30 +112,33 @@ def _moved(standard: int) -> int:
 # The keeper
 
 
-def _isolate(settings: dict[str, Any]) -> list[str]:
-    """Enter namespaces of our own, as far as the kernel permits; their names."""
+def _isolate(settings: dict[str, Any]) -> dict[str, str]:
+    """Enter namespaces of our own; for each one that the kernel refuses, why."""
     namespaces = {"processes": _NEWPID, "files": _NEWNS, "ipc": _NEWIPC}
     if not settings["network"]:
         namespaces["network"] = _NEWNET
     user, group = os.geteuid(), os.getegid()
     flags = sum(namespaces.values()) | (_NEWUSER if user else 0)
     if _LIBC.unshare(flags):
-        return []
+        return dict.fromkeys(namespaces, _reason("unshare"))
     if user:
         _map_user(user, group)
     owner = (user, group) if settings["user"] is None else settings["user"]
     # A file system of its own bounds what it can write; without one each file is bounded.
-    made = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(  # MS_REC, MS_PRIVATE
+    failed = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(  # MS_REC, MS_PRIVATE
         "sandbox",
         settings["folder"],
         "tmpfs",
         2 | 4 | 8,  # MS_NOSUID, MS_NODEV, MS_NOEXEC
         f"size={_TEMPORARY_BYTES},nr_inodes=1000,mode=0700,uid={owner[0]},gid={owner[1]}",
     )
-    if made:
-        del namespaces["files"]
+    refused = {"files": _reason("mount")} if failed else {}
     os.chdir(settings["folder"])
-    return sorted(namespaces)
+    return refused
+
+
+def _reason(call: str) -> str:
+    return f"{call}: {os.strerror(ctypes.get_errno())}"
 
 
 def _map_user(user: int, group: int) -> None:
@@ -152,7 +182,32 @@ def _children() -> list[int]:
 # The server: its confinement
 
 
-def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> None:
+def _serve(
+    settings: dict[str, Any], paths: list[str], refused: dict[str, str], to_worker: int
+) -> None:
+    calls = socket.socket(fileno=to_worker)
+    _confine(settings, refused)
+    closed = _closed(paths)
+    if closed or refused.keys() & set(settings["required"]):
+        _send(calls, {"refused": refused, "closed": closed})
+        return
+    try:
+        classes = _load(settings) if settings["file"] else {}
+        plugins = [_described(name, plugin) for name, plugin in classes.items()]
+        sys.stdout.flush()  # to /dev/null: what the file printed until now is no answer
+    except BaseException as error:  # whatever the file raises, SystemExit too
+        _send(calls, {"error": _brief(error)})
+        return
+    gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
+    _send(calls, {"plugins": plugins, "refused": refused})
+    alone = "processes" not in refused
+    while (asked := _receive(calls)) is not None:
+        reply = _answered(classes, asked, settings["output_bytes"], alone=alone)
+        _send(calls, {"nonce": asked["nonce"], **reply})
+
+
+def _confine(settings: dict[str, Any], refused: dict[str, str]) -> None:
+    """Give up what this process may do; adds the walls that the kernel refuses to ``refused``."""
     _prctl(_PDEATHSIG, signal.SIGKILL)
     if settings["user"] is not None:
         user, group = settings["user"]
@@ -162,27 +217,27 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
         if _LIBC.unshare(_NEWUSER) == 0:  # so that only our own processes are counted
             _map_user(user, group)
         _prctl(_PDEATHSIG, signal.SIGKILL)  # a change of the user has cleared it
-    calls = socket.socket(fileno=to_worker)
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
-    if "processes" in isolation or settings["user"] is not None:
+    if "processes" not in refused or settings["user"] is not None:
         header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
         _LIBC.capset(header, (ctypes.c_uint32 * 6)())  # drops all capabilities
-    if _landlock(settings):
-        isolation = [*isolation, "landlock"]
+    for wall, build in (("landlock", _landlock), ("seccomp", _refuse_calls)):
+        if (reason := build(settings)) is not None:
+            refused[wall] = reason
     _limit(settings)
-    try:
-        classes = _load(settings)
-        plugins = [_described(name, plugin) for name, plugin in classes.items()]
-        sys.stdout.flush()  # to /dev/null: what the file printed until now is no answer
-    except BaseException as error:  # whatever the file raises, SystemExit too
-        _send(calls, {"error": _brief(error)})
-        return
-    gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
-    _send(calls, {"plugins": plugins, "isolation": isolation})
-    while (asked := _receive(calls)) is not None:
-        reply = _answered(classes, asked, settings["output_bytes"], alone="processes" in isolation)
-        _send(calls, {"nonce": asked["nonce"], **reply})
+
+
+def _closed(paths: list[str]) -> tuple[str, str] | None:
+    """The first path that this user may not read, and the first part of it that is in the way."""
+    for path in paths:
+        parts = path.split("/")
+        for end in range(2, len(parts) + 1):
+            part = "/".join(parts[:end])
+            reading = os.R_OK if part == path else 0
+            if not os.access(part, reading | (os.X_OK if os.path.isdir(part) else 0)):  # noqa: PTH112
+                return path, part
+    return None
 
 
 def _prctl(option: int, value: int) -> None:
@@ -203,11 +258,11 @@ def _bound(kind: int, most: int) -> None:
     resource.setrlimit(kind, (bound, bound))
 
 
-def _landlock(settings: dict[str, Any]) -> bool:
-    """Permit to read programs and libraries, to write the private folder; whether it worked."""
+def _landlock(settings: dict[str, Any]) -> str | None:
+    """Permit to read programs and libraries, to write the private folder; why it failed."""
     abi = _LIBC.syscall(444, None, ctypes.c_size_t(0), 1)
     if abi < 1:
-        return False
+        return _reason("landlock_create_ruleset")
     # Version 1 has 13 rights to files; 2 adds REFER, 3 TRUNCATE, 4 TCP, 5 IOCTL_DEV, 6 scopes.
     rights = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (1 << 15) * (abi >= 5)
     network = 0 if settings["network"] or abi < 4 else 3
@@ -215,7 +270,7 @@ def _landlock(settings: dict[str, Any]) -> bool:
     ruleset = (ctypes.c_uint64 * len(words))(*words)
     made = _LIBC.syscall(444, ruleset, ctypes.c_size_t(8 * len(words)), 0)
     if made < 0:
-        return False
+        return _reason("landlock_create_ruleset")
     reading, of_files = 1 | 4 | 8, 1 | 2 | 4 | (abi >= 3) << 14 | (abi >= 5) << 15
     own = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, settings["directory"]}
     own.add(os.path.abspath(__file__ + "/../../.."))  # noqa: PTH100 - the worker's package
@@ -231,8 +286,33 @@ def _landlock(settings: dict[str, Any]) -> bool:
         _LIBC.syscall(445, made, 1, rule, 0)
         os.close(at)
     failed = _LIBC.syscall(446, made, 0)
+    reason = _reason("landlock_restrict_self") if failed else None
     os.close(made)
-    return not failed
+    return reason
+
+
+def _refuse_calls(settings: dict[str, Any]) -> str | None:
+    """Refuse system calls that the other walls and limits do not cover; why it failed."""
+    machine = os.uname().machine
+    if machine not in _ARCHITECTURES:
+        return f"its system calls are unknown on {machine}"
+    column = list(_ARCHITECTURES).index(machine)
+    calls = {**_REFUSED, **({} if settings["network"] else _SOCKETS)}
+    load, equal, above, any_of, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    permit, deny, no_such_call = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
+    steps = [
+        *((load, 0, 0, 4), (equal, 1, 0, _ARCHITECTURES[machine]), (answer, 0, 0, deny)),
+        *((load, 0, 0, 0), (above, 0, 1, 1 << 30), (answer, 0, 0, deny)),  # the x32 ABI
+        *(step for numbers in calls.values()
+          for step in ((equal, 0, 1, numbers[column]), (answer, 0, 0, deny))),
+        # Its flags are in memory, which no filter reads. The C library then calls clone.
+        *((equal, 0, 1, _CLONE3), (answer, 0, 0, no_such_call)),
+        *((equal, 0, 3, _CLONE[column]), (load, 0, 0, 16), (any_of, 0, 1, _NEW_NAMESPACES)),
+        *((answer, 0, 0, deny), (answer, 0, 0, permit)),
+    ]  # fmt: skip
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    filtering = struct.pack("=H6xQ", len(steps), ctypes.addressof(program))
+    return _reason("prctl") if _LIBC.prctl(_SECCOMP, ctypes.c_ulong(2), filtering, 0, 0) else None
 
 
 # The server: the file and its calls

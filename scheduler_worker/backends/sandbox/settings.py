@@ -2,12 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.external.contract import ON_FAILURE, OnFailure
+
+Wall = Literal["files", "ipc", "landlock", "network", "processes", "seccomp"]
+"""A part of the isolation of a sandbox that the kernel has to grant."""
+WALLS: tuple[Wall, ...] = get_args(Wall)
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +42,10 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Processes and threads that a unit may start in a call, all of which end with it."""
     network: Annotated[bool, Opt()] = False
     """Whether they may use the network, as a unit that asks an oVirt engine has to."""
+    isolation: Annotated[tuple[Wall, ...], Opt()] = WALLS
+    """What the kernel has to grant a sandbox: namespaces for files, ipc, network and processes,
+    and landlock and seccomp. A file whose sandbox has less is not loaded. With network = true the
+    wall network is not required. See docs/external-units.md, Walls."""
     on_failure: Annotated[
         OnFailure,
         Opt(
@@ -58,3 +66,8 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     def interpreter(self) -> str:
         """What runs the units."""
         return self.python or sys.executable
+
+    @property
+    def walls(self) -> frozenset[Wall]:
+        """What a sandbox has where the kernel grants everything."""
+        return frozenset(WALLS) - ({"network"} if self.network else frozenset())

@@ -27,6 +27,12 @@ REFUSED_SHARE, REFUSED_LEAST = 0.2, 20
 """Of how many requests, at the least, which share is refused."""
 
 
+UNIT_FILES = (
+    "Do what it says, or correct the file, which is read again when it changes (docs/runbook.md, "
+    "SchedulerExternalUnitsLeftOut)"
+)
+
+
 def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     """What is wrong with these workers; nothing where all is well."""
     yield from _serving(workers)
@@ -47,6 +53,7 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     yield from contests(workers)
     yield from _load(reports)
     yield from _alarms(reports)
+    yield from unit_alarms(workers)
     yield from _troubles(reports)
 
 
@@ -206,17 +213,29 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 
 def _alarms(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    yield from _said(
+        "tuning policies",
+        {name: report.tuning_alarms for name, report in reports.items()},
+        "Correct the file, it is read again by itself; scheduler-workerctl tuning check FILE "
+        "shows all that is wrong with it",
+    )
+
+
+def unit_alarms(workers: Iterable[Reported]) -> Iterator[Finding]:
+    """Files of external units that workers do not load."""
+    heard = [worker for worker in workers if not worker.is_lost]
+    said = {worker.name: worker.report.unit_alarms for worker in heard if worker.report}
+    yield from _said("external units", said, UNIT_FILES)
+
+
+def _said(check: str, said: Mapping[str, Sequence[str]], fix: str) -> Iterator[Finding]:
+    """What workers say, once for all who say it."""
     by_text: dict[str, list[str]] = {}
-    for name, report in reports.items():
-        for text in report.tuning_alarms:
+    for name, texts in said.items():
+        for text in texts:
             by_text.setdefault(text, []).append(name)
     for text, names in by_text.items():
-        yield warning(
-            f"tuning policies, {_of(names)}",
-            text,
-            "Correct the file, it is read again by itself; scheduler-workerctl tuning check FILE "
-            "shows all that is wrong with it",
-        )
+        yield warning(f"{check}, {_of(names)}", text, fix)
 
 
 def _see(alert: str, fix: str) -> str:

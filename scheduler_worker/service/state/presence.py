@@ -135,7 +135,7 @@ class ReportedWorkers:
     def forget(self, name: str) -> None:
         """Remove a lost worker from view.
 
-        Raises NotFound; Conflict: it reports; StateUnavailable.
+        Raises NotFound, StateUnavailable, and Conflict: it reports.
         """
         known = {worker.name: worker for worker in self.read()}
         if name not in known:

@@ -1,7 +1,8 @@
 """What becomes of the sandboxes of a file, and what is logged of its failures."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ class FailingSandbox:
 
     plugins = ({"name": "Unit", "kinds": {"filter": ""}},)
     isolation = ()
+    refused: Mapping[str, str] = MappingProxyType({})
     made: "list[FailingSandbox]"
 
     def __init__(self, file: Path, settings: object) -> None:

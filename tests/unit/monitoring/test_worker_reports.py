@@ -26,7 +26,8 @@ def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> Work
     return report_of(
         {**plain, **status},
         load or Load(),
-        alarms=alarms,
+        tuning_alarms=alarms,
+        unit_alarms=alarms,
         contests=(),
         known_clusters=None,
         lately=lately or Lately(),

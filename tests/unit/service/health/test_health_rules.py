@@ -176,11 +176,14 @@ def test_machines_that_report_as_one_are_named():
     assert only(worker("a", contests=(text,)), worker("b", contests=(text,))) == expected
 
 
-def test_tuning_alarms_are_said_once():
-    alarm = "balloon.yaml: line 3: no such statistic"
-    found = judged(worker("a", tuning_alarms=(alarm,)), worker("b", tuning_alarms=(alarm,)))
+@pytest.mark.parametrize(
+    ("field", "check"), [("tuning_alarms", "tuning policies"), ("unit_alarms", "external units")]
+)
+def test_alarms_are_said_once(field, check):
+    alarms: dict[str, Any] = {field: ("this.yaml: line 3: no such statistic",)}
+    found = judged(worker("a", **alarms), worker("b", **alarms))
     assert [(each.check, each.message) for each in found] == [
-        ("tuning policies, workers a, b", alarm)
+        (f"{check}, workers a, b", alarms[field][0])
     ]
 
 
