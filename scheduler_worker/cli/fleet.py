@@ -16,7 +16,7 @@ from msgspec import structs
 from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.commands import seconds
 from scheduler_worker.cli.files import read_yaml
-from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.errors import ConfigError, NotFound, RequestError
 from scheduler_worker.model.decision_history import RESULTS, DecisionId
 from scheduler_worker.operations.decisions import DecisionOutline, DecisionsQuery, list_decisions
 from scheduler_worker.operations.hosts import OneHost, get_host
@@ -82,19 +82,22 @@ class ReportHosts(FleetCommand):
 
 
 class RemoveHosts(FleetCommand):
-    """Remove hosts with their instances and reservations, by name.
+    """Remove hosts with their instances and reservations.
 
     A host that still has an agent comes back with its next report.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("hosts", nargs="+", metavar="HOST", help="a name, with all its nodes")
+        parser.add_argument("hosts", nargs="+", metavar="HOST", help="its name, node name or uuid")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        for host in arguments.hosts:
-            client.call(get_host, OneHost(host))  # which says that there is no such host
-        client.remove_hosts([(host, None) for host in arguments.hosts])
-        sys.stdout.writelines(f"removed: {host}\n" for host in arguments.hosts)
+        # All are found before one is removed: a mistyped name removes nothing.
+        found = [client.call(get_host, OneHost(host)) for host in arguments.hosts]
+        for host in found:
+            if not client.remove_hosts([(host.name, host.nodename)]):
+                raise NotFound("host", host.uuid)  # another removed it a moment ago
+            node = f", node {host.nodename}" if host.nodename != host.name else ""
+            sys.stdout.write(f"removed: {host.name}{node}\n")
         return 0
 
 

@@ -551,6 +551,11 @@ def takes_vms(
     return is_alive & ((disabled | forced_down) ^ True)  # a bool, or a column of them
 
 
+def known_as(record: HostRecord) -> tuple[str, str, str]:
+    """What an operator may call a host in any operation: its uuid, its name, its node's name."""
+    return record.uuid, record.host, record.nodename
+
+
 def state_of(record: HostRecord, now_s: float, down_after_s: float) -> HostState:
     """The state of a host: up where :func:`takes_vms` holds."""
     disabled, forced_down = bool(record.service.get("disabled")), is_forced_down(record)

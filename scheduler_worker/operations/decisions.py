@@ -18,6 +18,7 @@ from scheduler_worker.model.decision_history import (
     Waits,
 )
 from scheduler_worker.model.decisions import FilterStep, RankedHost
+from scheduler_worker.operations.hosts import called
 from scheduler_worker.operations.operation import (
     Call,
     Moment,
@@ -86,7 +87,10 @@ class DecisionsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields
     instance: Annotated[str | None, Meta(description="Only decisions of this instance.")] = None
     project: Annotated[str | None, Meta(description="Only decisions of this project.")] = None
     result: Annotated[Result | None, Meta(description="Only decisions that ended so.")] = None
-    host: Annotated[str | None, Meta(description="Only decisions that chose this host.")] = None
+    host: Annotated[
+        str | None,
+        Meta(description="Only decisions that chose this host: name, node name or uuid."),
+    ] = None
     since: Annotated[Moment | None, Meta(description="Those from this time on.")] = None
     until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
 
@@ -129,7 +133,7 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
 
     `decision show` says why.
     """
-    page = _kept(call).page(_query(query), query.limit)
+    page = _kept(call).page(_query(call, query), query.limit)
     outlines = list(map(_outline, page.decisions))
     items = convert(outlines, list[DecisionOutline])
     return Page(items, None if page.next is None else str(page.next))
@@ -162,7 +166,7 @@ def get_decision(call: Call, target: OneDecision) -> DecisionView:
 def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecision]:
     """List decisions as they are stored, for simulations elsewhere."""
     kept = _kept(call)
-    page = kept.page(_query(query), query.limit)
+    page = kept.page(_query(call, query), query.limit)
     details = kept.stored_details([decision.id for decision in page.decisions])
     items = [
         StoredDecision(
@@ -181,12 +185,15 @@ def _kept(call: Call) -> KeptDecisions:
     return call.services.decisions
 
 
-def _query(query: DecisionsQuery) -> DecisionQuery:
+def _query(call: Call, query: DecisionsQuery) -> DecisionQuery:
     from scheduler_worker.service.decisions.kept import DecisionQuery
 
-    same = ("cluster", "instance", "project", "result", "host")
+    same = ("cluster", "instance", "project", "result")
+    # Records have the names of hosts, also of those that are gone.
+    known = called(call.services, query.host) if query.host is not None else []
     return DecisionQuery(
         **{name: getattr(query, name) for name in same},
+        host=known[0].host if known else query.host,
         since_s=seconds_of(query.since),
         until_s=seconds_of(query.until),
         before=None if query.marker is None else _id(query.marker, "marker"),

@@ -17,6 +17,7 @@ from scheduler_worker.model.host_records import (
     HostRecord,
     HostState,
     compute_reported_at_s,
+    known_as,
     limits_of,
     out_of_service,
     reported_use,
@@ -239,29 +240,39 @@ def get_host(call: Call, target: OneHost) -> HostDetails:
     """Show all that is known of a host."""
     from scheduler_worker.service.inventory import listing
 
-    name, services = target.name, call.services
+    services = call.services
+    uuid = only_one([record.uuid for record in called(services, target.name)], target.name, "host")
+    hosts, _ = listing.page(
+        services.fleet,
+        lambda replica: [uuid] if replica.table.row_of(uuid) is not None else [],
+        lambda replica, uuid: _details(services, replica, uuid),
+        limit=1,
+    )
+    if not hosts:  # it was removed a moment ago
+        raise NotFound("host", target.name)
+    return hosts[0]
 
-    def called(replica: ClusterReplica) -> Iterable[str]:
+
+def called(services: UseCases, name: str) -> Sequence[HostRecord]:
+    """The hosts that are called so, :data:`MOST_OF_A_NAME` at most: see :func:`known_as`."""
+    from scheduler_worker.service.inventory import listing
+
+    def indexed(replica: ClusterReplica) -> Iterable[str]:
         table = replica.table
         is_uuid = table.row_of(name) is not None
         return [name] if is_uuid else [record.uuid for record in table.find(name)]
 
-    def is_node(replica: ClusterReplica, uuid: str) -> bool:
-        return listing.record_of(replica, uuid).nodename == name
+    def is_called(replica: ClusterReplica, uuid: str) -> bool:
+        return name in known_as(listing.record_of(replica, uuid))
 
     # Names of nodes have no index; few differ from the name of their host.
-    for keys_of, where in (called, None), (listing.hosts_of, is_node):
-        hosts, _ = listing.page(
-            services.fleet,
-            keys_of,
-            lambda replica, uuid: _details(services, replica, uuid),
-            limit=MOST_OF_A_NAME,
-            where=where,
+    for keys_of in indexed, listing.hosts_of:
+        records, _ = listing.page(
+            services.fleet, keys_of, listing.record_of, limit=MOST_OF_A_NAME, where=is_called
         )
-        if hosts:
+        if records:
             break
-    uuid = only_one([host.uuid for host in hosts], name, "host")
-    return next(host for host in hosts if host.uuid == uuid)
+    return records
 
 
 MOST_OF_A_NAME = 20

@@ -35,8 +35,8 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: Annotated[
         list[str] | None,
         Meta(
-            description="The hosts to explain, by name, with every filter that rejects them. Else "
-            "all, with the first such filter."
+            description="The hosts to explain, by name, node name or uuid, with every filter that "
+            "rejects them. Else all, with the first such filter."
         ),
     ] = None
     limit: Annotated[

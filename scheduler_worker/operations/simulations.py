@@ -44,7 +44,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     policy: PolicyText | None = None
     """The policy that is tried, stored or not; null: those in force."""
     drained: Annotated[list[str], Meta(max_length=MAX_HOSTS)] = []
-    """Hosts, by name, that take no more instances."""
+    """Hosts that take no more instances, each by its name, node name or uuid."""
     added: Annotated[list[dict[str, Any]], Meta(max_length=MAX_HOSTS)] = []
     """Reports of further hosts, as the RPC method `update_hosts` takes them."""
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import Conflict, NotFound
+from scheduler_worker.model.host_records import known_as
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.hosts import MOST_OF_A_NAME, ClusterHostsQuery, OneHost, only_one
@@ -327,7 +328,7 @@ def get_tuned_host(call: Call, target: OneHost) -> TunedHostDetails:
     name, tuned = target.name, call.services.tuned_hosts
 
     def is_meant(record: HostRecord) -> bool:
-        return name in {record.uuid, record.host, record.nodename}
+        return name in known_as(record)
 
     hosts, _ = tuned.page(None, None, MOST_OF_A_NAME, is_meant)
     uuid = only_one([host.record.uuid for host in hosts], name, "tuned host")

@@ -12,6 +12,7 @@ from scheduler_worker.model.decisions import (
     Rejection,
     WeightPart,
 )
+from scheduler_worker.model.host_records import known_as
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows
 from scheduler_worker.model.requests import RequestSpec
@@ -71,7 +72,7 @@ def explain(
 ) -> Diagnosis:
     """Explains the decision for the first instance; nothing is consumed.
 
-    ``only`` names the hosts to report, each with every filter that rejects it.
+    ``only`` names the hosts to report (:func:`known_as`), each with every filter that rejects it.
 
     At most ``limit`` verdicts are returned: of the hosts that passed, best first, then the others.
     """
@@ -81,8 +82,10 @@ def explain(
     results = evaluation.results
     order = list(pipeline.rank(hosts, evaluation, spec, rng)) if results.passed else []
     rejected = np.flatnonzero(~results.survivors).tolist()
-    named = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
-    reported = [row for row in order + rejected if named is None or row in named]
+    meant, records = set(only), hosts.records
+    reported = [
+        row for row in order + rejected if not (only and meant.isdisjoint(known_as(records[row])))
+    ]
     rows = reported[:limit]
     verdicts = _weighings(pipeline, hosts, evaluation, spec, {*rows, *order[:2]})
     refused = [row for row in rows if row not in verdicts]

@@ -7,6 +7,7 @@ import msgspec
 
 from scheduler_worker.errors import BackendError, NoValidHost
 from scheduler_worker.model.decisions import Diagnosis, Explanation
+from scheduler_worker.model.host_records import known_as
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.feed.refreshes import RefreshBarrier
@@ -116,7 +117,7 @@ class Explaining(NamedTuple):
 
 
 def _not_found(fleet: Fleet, hosts: Sequence[str], explained: Container[str]) -> dict[str, str]:
-    """Host name -> why the explanation has no verdict on it."""
+    """What a host was called -> why the explanation has no verdict on it."""
     clusters: dict[str, str] = {}
     similar: dict[str, str] = {}
     for replica in fleet.clusters() if hosts else ():
@@ -124,9 +125,8 @@ def _not_found(fleet: Fleet, hosts: Sequence[str], explained: Container[str]) ->
             if replica.scope not in explained:
                 replica.refresh(fleet.store)
             for record in replica.table.records:
-                clusters[record.host] = replica.scope
-                names = record.host.lower(), record.nodename.lower()
-                similar |= dict.fromkeys(names, record.host)
+                clusters |= dict.fromkeys(known_as(record), replica.scope)
+                similar |= {name.lower(): record.host for name in known_as(record)}
     found: dict[str, str] = {}
     for host in hosts:
         cluster, other = clusters.get(host), similar.get(host.lower())

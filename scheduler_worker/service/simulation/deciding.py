@@ -16,7 +16,13 @@ from msgspec import structs
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.decision_history import DecisionDetails, DecisionId, KeptDecision
-from scheduler_worker.model.host_records import HostRecord, HostReport, limits_of, reported_use
+from scheduler_worker.model.host_records import (
+    HostRecord,
+    HostReport,
+    known_as,
+    limits_of,
+    reported_use,
+)
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.requests import RequestSpec
@@ -189,11 +195,11 @@ def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
                 problem = f"there is no cluster {cluster!r:.80}; known are {known}"
                 raise RequestError("cluster", problem)
             yield cluster, records.put_policy(tried.policy)
-    missing = set(tried.drained)
+    drained, missing = set(tried.drained), set(tried.drained)
     for cluster, by_key in clusters.items() if tried.drained else ():
         for host in hosts_in(by_key):
-            if host.host in tried.drained:
-                missing.discard(host.host)
+            if not drained.isdisjoint(names := known_as(host)):
+                missing.difference_update(names)
                 service = {**host.service, "disabled": True}
                 yield cluster, records.put_host(structs.replace(host, service=service))
     if missing:

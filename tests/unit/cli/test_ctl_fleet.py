@@ -106,7 +106,9 @@ def test_hosts_are_reported_again_until_the_user_ends_it(ctl, monkeypatch):
 def test_a_host_is_removed_with_all_that_is_known_of_it(reported):
     assert reported("host", "remove", "compute-1", "compute-9")[0] == 1
     assert len(plain(reported, "host", "list")) == 3
-    assert reported("host", "remove", "compute-1")[:2] == (0, "removed: compute-1\n")
+    listed = plain(reported, "host", "list", "--long")
+    [uuid] = [each["UUID"] for each in listed if each["Host"] == "compute-1"]
+    assert reported("host", "remove", uuid)[:2] == (0, "removed: compute-1\n")
     assert [each["Host"] for each in plain(reported, "host", "list")] == ["compute-2", "compute-3"]
 
 

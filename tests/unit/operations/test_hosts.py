@@ -5,9 +5,13 @@ import pytest
 
 from scheduler_worker.errors import Ambiguous, NotFound, RequestError
 from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.operations.decisions import list_decisions
 from scheduler_worker.operations.hosts import Amount, get_fleet, get_host, list_hosts
 from scheduler_worker.operations.operation import when
+from scheduler_worker.operations.requests import explain
+from scheduler_worker.operations.reservations import list_reservations
 from scheduler_worker.service.inventory import listing
+from tests.support.rest import Rest
 from tests.support.services import World, host
 
 CELL = {
@@ -81,6 +85,22 @@ def test_a_name_of_several_is_refused_with_their_uuids(world):
     with pytest.raises(Ambiguous, match="node-1, node-2"):
         world.call(get_host, name="ironic")
     assert world.call(get_host, name="n2").uuid == "node-2"
+
+
+@pytest.mark.parametrize("name", ["ironic", "node-1", "n1"])
+def test_a_host_is_called_by_name_node_or_uuid_in_every_operation(name):
+    world = Rest()
+    world.world.report(host("ironic", uuid="node-1", nodename="n1"), host("other"))
+    world.world.place("one", requested_destination={"host": "ironic"})
+    world.records.recorder.write()
+    assert world.call(get_host, name=name).uuid == "node-1"
+    [reservation] = world.call(list_reservations, host=name).items
+    assert reservation.instance_uuid == "one"
+    [decision] = world.call(list_decisions, host=name).items
+    assert decision.hosts == ["ironic"]
+    found = world.call(explain, spec_obj={"flavor": {"vcpus": 1, "memory_mb": 1}}, hosts=[name])
+    assert [(each.host, each.nodename) for each in found.verdicts] == [("ironic", "n1")]
+    assert found.not_found == {}
 
 
 def test_a_uuid_means_its_host_though_another_has_it_as_its_name(world):

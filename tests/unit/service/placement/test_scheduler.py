@@ -157,14 +157,14 @@ def test_an_empty_fleet_and_a_full_one_have_different_errors(world, spec):
 def test_an_explanation_names_the_hosts_without_a_verdict(world):
     world.report(host("a", cluster="one"), host("b", cluster="two", vcpus=1, nodename="node-b"))
     explanation = world.scheduler.explain(
-        request("i1", vcpus=2), hosts=["a", "b", "A", "node-b", "c"]
+        request("i1", vcpus=2), hosts=["a", "node-b", "A", "Node-B", "c"]
     )
     verdicts = {each.host for some in explanation.clusters.values() for each in some.verdicts}
     assert verdicts == {"a", "b"}, "clusters where nothing fits are explained too"
     unknown = "no host of this name has reported, or it was removed"
     assert explanation.not_found == {
         "A": f"{unknown}; did you mean a?",
-        "node-b": f"{unknown}; did you mean b?",
+        "Node-B": f"{unknown}; did you mean b?",
         "c": unknown,
     }
     asked = request("i1", scheduler_hints={"cluster": ["one"]})

@@ -28,6 +28,7 @@ class SlowSandbox:
 
     plugins = tuple({"name": f"Unit{number}", "kinds": {"filter": ""}} for number in range(6))
     isolation = ()
+    refused = ()
     clock: ManualClock
     takes_s: "dict[str, float]"
     """By the instance; others are answered at once."""
