@@ -52,7 +52,7 @@ class V1:
             _own("openapi", "/openapi.json", Plain, description, lambda *_: self.description),
             *(operation for operation in operations if operation.path is not None),
         ]
-        self._routes = Map(map(_rule, self._operations), strict_slashes=False)
+        self._routes = Map(map(_rule, self._operations), strict_slashes=False, merge_slashes=False)
 
     @cached_property
     def description(self) -> Plain:

@@ -20,7 +20,9 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.api.resource_types import Resource
+from scheduler_worker.codec.typed import check_characters
 from scheduler_worker.conversion import convert
+from scheduler_worker.errors import RequestError
 from scheduler_worker.wording import cut
 
 MAX_DEPTH = 16
@@ -90,7 +92,10 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
     """The resource in a text. Raises MalformedBody."""
     plain = _plain_of_json(kind, text) if form is Form.JSON else _plain_of_xml(kind, text)
     try:
+        check_characters(plain)
         return convert(plain, kind, strict=False)
+    except RequestError as error:
+        raise MalformedBody(f"{kind.element}{error.field}: {error.problem}") from None
     except msgspec.ValidationError as error:
         raise MalformedBody(f"{kind.element}: {error}") from None
 

@@ -32,6 +32,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 """msgspec's names of types, as errors name them, and Python's classes of them."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _AT_KEY = re.compile(r" - at `key` in `(.*)`$")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -54,6 +55,23 @@ def typed(value: Any, kind: type[T], path: str, *, paths: Mapping[str, str] | No
     except (OverflowError, TypeError, UnicodeError):
         raise RequestError(path, "holds a name or a text that JSON cannot hold") from None
     return converted
+
+
+def check_characters(value: Any) -> None:
+    """Check the names and texts in a plain value. Raises RequestError for a control character.
+
+    Not every store keeps one; the ends of lines and tabs of a text are none.
+    """
+    left = [("", value)]
+    while left:
+        path, each = left.pop()
+        if isinstance(each, str) and _CONTROL.search(each):
+            raise RequestError(cut(path, _MAX_PATH), "holds a control character")
+        if isinstance(each, dict):
+            left += [(path, name) for name in each]
+            left += [(f"{path}.{name}", item) for name, item in each.items()]
+        elif isinstance(each, (list, tuple)):
+            left += [(f"{path}[{number}]", item) for number, item in enumerate(each)]
 
 
 def wrong(path: str, expected: str, value: Any) -> RequestError:
