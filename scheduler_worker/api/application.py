@@ -36,6 +36,7 @@ from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
 from scheduler_worker.codec.typed import check_characters
 from scheduler_worker.errors import RequestError
 from scheduler_worker.events import OTHER
+from scheduler_worker.http_server.negotiation import preferred
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.wording import one_line
@@ -301,10 +302,7 @@ def _version(request: Request, in_path: str | None) -> int:
 
 def _answer_form(request: Request) -> Form:
     """The form of the answer: XML unless the client wants JSON."""
-    accepted = request.accept_mimetypes
-    if not accepted:
-        return Form.XML
-    best = accepted.best_match(list(_FORMS))
+    best = preferred(request.headers.get("Accept", ""), [*_FORMS])
     if best is None:
         raise Refusal(406, "[Only application/xml and application/json can be answered]")
     return _FORMS[best]

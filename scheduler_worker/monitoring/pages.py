@@ -123,8 +123,10 @@ class MonitoringPages(Observer, ABC):
 
 
 def _state(what: str, missing: list[str], accept: str) -> _Page:
+    from scheduler_worker.http_server.negotiation import preferred  # not needed without a port
+
     status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-    if "application/json" in accept:
+    if preferred(accept, ["text/plain", "application/json"]) == "application/json":
         state: Mapping[str, Any] = {what: not missing, "missing": missing}
         return _Page(json.dumps(state).encode() + b"\n", status, "application/json")
     text = "".join(f"{problem}\n" for problem in missing) or f"{what}\n"

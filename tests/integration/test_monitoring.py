@@ -98,6 +98,8 @@ def test_readyz_lists_what_is_missing(health, port):
     assert status == 503
     assert json.loads(body) == {"ready": False, "missing": health.lacks}
     assert headers["Content-Type"] == "application/json"
+    _, body, _ = get(port, "/readyz", accept="text/plain, application/json;q=0.1")
+    assert body == "the bus is away\nthe state is away\n"
 
 
 def test_metrics_have_the_format_of_prometheus(port):

@@ -189,6 +189,7 @@ def test_an_existing_resource_is_changed_only_by_who_knows_it(rest, headers, sta
         ("GET", "/v1/hosts/nothing", {}, 404),
         ("PATCH", "/v1/hosts", {}, 405),
         ("GET", "/v1/hosts", {"headers": {"Accept": "application/xml"}}, 406),
+        ("GET", "/v1/hosts", {"headers": {"Accept": "*/*, application/json;q=0"}}, 406),
         ("GET", "/v1/hosts", {"body": b"{}"}, 400),
         ("GET", "/v1/hosts", {"user": None}, 401),
         ("GET", "/v1/hosts", {"user": "nobody"}, 401),

@@ -222,6 +222,13 @@ def test_json_both_ways(rest):
     }
 
 
+def test_parameters_of_a_form_do_not_count(rest):
+    json = {name: f"{form}; charset=utf-8" for name, form in JSON.items()}
+    assert rest.request("GET", "/clusters", headers=json).is_json
+    body = b'{"name": "with a charset"}'
+    assert rest.request("POST", "/schedulingpolicies", body, headers=json).status_code == 201
+
+
 def test_forms_that_are_not_served(rest):
     assert fault(rest.request("GET", "", headers={"Accept": "image/png"}), 406)
     response = rest.request(
