@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.api.resource_types import Resource
-from scheduler_worker.codec.typed import check_characters
+from scheduler_worker.codec.typed import check_characters, explained
 from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.wording import cut
@@ -94,10 +94,11 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
     try:
         check_characters(plain)
         return convert(plain, kind, strict=False)
-    except RequestError as error:
-        raise MalformedBody(f"{kind.element}{error.field}: {error.problem}") from None
     except msgspec.ValidationError as error:
-        raise MalformedBody(f"{kind.element}: {error}") from None
+        problem = explained(error, plain, kind)
+    except RequestError as error:
+        problem = error
+    raise MalformedBody(f"{kind.element}{problem.field}: {problem.problem}")
 
 
 def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
