@@ -90,9 +90,14 @@ class WorkerStops(Conflict):
 class BackendError(SchedulerWorkerError):
     """Raised when a service outside the process fails."""
 
+    service = ""
+    """What failed, where the message may have its address, which not every caller may know."""
+
 
 class StateUnavailable(BackendError):
     """Raised when the shared state, without which nothing is decided, cannot be reached in time."""
+
+    service = "shared state"
 
 
 class StateAway(StateUnavailable):
@@ -106,13 +111,19 @@ class StateLost(StateAway):
 class SourceUnavailable(BackendError):
     """Raised when a source of hosts, or the part that was asked for, cannot be read now."""
 
+    service = "source of hosts"
+
 
 class PolicyStoreUnavailable(BackendError):
     """Raised when the SQL database of policies fails; an edit is whole or not made."""
 
+    service = "policy store"
+
 
 class PlacementUnavailable(BackendError):
     """Raised when Placement cannot be reached, is too slow or fails; a retry may succeed."""
+
+    service = "Placement"
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"Placement cannot be used now: {problem}")
@@ -121,12 +132,16 @@ class PlacementUnavailable(BackendError):
 class PlacementRefused(BackendError):
     """Raised when Placement does not accept the account, cannot be found, or answers nonsense."""
 
+    service = "Placement"
+
     def __init__(self, problem: str) -> None:
         super().__init__(f"Placement refuses the worker: {problem}")
 
 
 class BusUnavailable(BackendError):
     """Raised when a message could not be handed to the broker."""
+
+    service = "message bus"
 
 
 class Undeliverable(BusUnavailable):

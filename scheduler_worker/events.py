@@ -478,6 +478,13 @@ API_LIMITED: Final = Count(
     "requests refused by `[api] requests_per_second`, by `user` or `address`",
     ("by",),
 )
+HTTP_ENDED: Final = Count(
+    "http_connections_ended_total",
+    "connections to the HTTP server that it ended itself: `idle` ones that sent nothing for "
+    "`[api] read_timeout`, `slow` ones that sent a part of a request, `refused` ones with a "
+    "malformed request, and `crowded` ones above `[api] connections`",
+    ("reason",),
+)
 API_DEPENDENCY: Final = Gauge(
     "api_dependency_up",
     "1 while the shared `state` accepts writes, and the `policy store` answers; asked at each "
@@ -487,10 +494,10 @@ API_DEPENDENCY: Final = Gauge(
 
 EVENTS: Final = tuple(event for event in globals().values() if isinstance(event, Event))
 """All of them, in the order of this module."""
-OF_API: Final = (API_REQUESTS, API_TIME, API_LIMITED)
+OF_API: Final = (API_REQUESTS, API_TIME, API_LIMITED, HTTP_ENDED)
 """Events of a process with the REST API and without a worker."""
 OF_WORKER: Final = tuple(
-    event for event in EVENTS if event not in OF_API and not isinstance(event, Gauge)
+    event for event in EVENTS if event not in OF_API[:-1] and not isinstance(event, Gauge)
 )
 """Events of a worker."""
 INTERNAL: Final = Trouble(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -33,7 +33,10 @@ from scheduler_worker.api.ovirt import ROUTES, OvirtApi
 from scheduler_worker.api.problems import BodyTooLarge, Refusal, problem_of, refusal_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
+from scheduler_worker.codec.typed import check_characters
+from scheduler_worker.errors import RequestError
 from scheduler_worker.events import OTHER
+from scheduler_worker.http_server.negotiation import preferred
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.wording import one_line
@@ -118,6 +121,7 @@ class Application:
         is_ours = self._v1.owns(path) or console is not None
         try:
             self._rates.take("address", request.remote_addr or "")
+            _check_address(request)
             if console is not None:
                 foreign_caller = partial(self._foreign_caller, request.environ)
                 return console.respond(request, path, partial(self._body, request), foreign_caller)
@@ -160,7 +164,7 @@ class Application:
             write(reply.body, answer), reply.status, content_type=f"{answer.value};charset=UTF-8"
         )
         if reply.location is not None:
-            response.headers["Location"] = request.host_url.rstrip("/") + reply.location
+            response.headers["Location"] = reply.location  # anybody can write a Host
         return response
 
     def _body(self, request: Request) -> bytes:
@@ -232,7 +236,9 @@ class Application:
         if request.method != "POST":
             raise MethodNotAllowed(["POST"])
         text = self._body(request).decode(errors="replace")
-        return dict(parse_qsl(text, keep_blank_values=True))
+        form = dict(parse_qsl(text, keep_blank_values=True))
+        check_characters(form)
+        return form
 
 
 # Errors
@@ -296,10 +302,7 @@ def _version(request: Request, in_path: str | None) -> int:
 
 def _answer_form(request: Request) -> Form:
     """The form of the answer: XML unless the client wants JSON."""
-    accepted = request.accept_mimetypes
-    if not accepted:
-        return Form.XML
-    best = accepted.best_match(list(_FORMS))
+    best = preferred(request.headers.get("Accept", ""), [*_FORMS])
     if best is None:
         raise Refusal(406, "[Only application/xml and application/json can be answered]")
     return _FORMS[best]
@@ -312,6 +315,15 @@ def _body_form(request: Request) -> Form:
     if form is None and request.method in {"POST", "PUT"}:
         raise Refusal(415, f"[A body of type {name} is not read; send XML or JSON]")
     return form or Form.XML
+
+
+def _check_address(request: Request) -> None:
+    query = unquote_plus(request.query_string.decode("latin-1"))
+    try:
+        check_characters({"path": request.path, "query": query})
+    except RequestError as error:
+        where = error.field.removeprefix(".")
+        raise Refusal(400, f"[The {where} {error.problem}]") from None
 
 
 def _request_id(request: Request) -> str:

@@ -18,8 +18,9 @@ import scheduler_worker
 from scheduler_worker.api import openapi
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.openapi import ROOT, Plain, has_body, path_names, query_fields
-from scheduler_worker.api.problems import MEDIA_TYPE, Refusal, of_parameters
+from scheduler_worker.api.problems import Refusal, of_parameters
 from scheduler_worker.errors import RequestError
+from scheduler_worker.http_server.negotiation import preferred
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
 from scheduler_worker.operations.operation import Call, Nothing, Operation, Page
@@ -27,7 +28,6 @@ from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"
-_ANSWERED = [_JSON, MEDIA_TYPE]
 
 
 class Links(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class V1:
             _own("openapi", "/openapi.json", Plain, description, lambda *_: self.description),
             *(operation for operation in operations if operation.path is not None),
         ]
-        self._routes = Map(map(_rule, self._operations), strict_slashes=False)
+        self._routes = Map(map(_rule, self._operations), strict_slashes=False, merge_slashes=False)
 
     @cached_property
     def description(self) -> Plain:
@@ -69,7 +69,7 @@ class V1:
         operation: Operation[Any, Any]
         operation, arguments = adapter.match(request.path.rstrip("/"), request.method)
         request.environ[ROUTE] = ROOT + str(operation.path)
-        if request.accept_mimetypes and not request.accept_mimetypes.best_match(_ANSWERED):
+        if preferred(request.headers.get("Accept", ""), [_JSON]) is None:
             raise Refusal(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
         query = _query(operation, request)
         fields = _body(operation, request, body)

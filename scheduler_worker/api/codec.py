@@ -20,7 +20,9 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.api.resource_types import Resource
+from scheduler_worker.codec.typed import check_characters, explained
 from scheduler_worker.conversion import convert
+from scheduler_worker.errors import RequestError
 from scheduler_worker.wording import cut
 
 MAX_DEPTH = 16
@@ -90,9 +92,13 @@ def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
     """The resource in a text. Raises MalformedBody."""
     plain = _plain_of_json(kind, text) if form is Form.JSON else _plain_of_xml(kind, text)
     try:
+        check_characters(plain)
         return convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise MalformedBody(f"{kind.element}: {error}") from None
+        problem = explained(error, plain, kind)
+    except RequestError as error:
+        problem = error
+    raise MalformedBody(f"{kind.element}{problem.field}: {problem.problem}")
 
 
 def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:

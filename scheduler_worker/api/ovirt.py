@@ -432,4 +432,4 @@ def _rules() -> list[Rule]:
     return rules
 
 
-ROUTES = Map(_rules(), strict_slashes=False, redirect_defaults=False)
+ROUTES = Map(_rules(), strict_slashes=False, redirect_defaults=False, merge_slashes=False)

@@ -1,5 +1,6 @@
 """Errors over REST: oVirt's faults, and the problems of ``/v1``, as RFC 9457 has them."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -12,6 +13,8 @@ from werkzeug.wrappers import Response
 from scheduler_worker import errors
 from scheduler_worker.api.codec import MalformedBody
 from scheduler_worker.api.resource_types import Fault
+
+LOG = logging.getLogger(__name__)
 
 FAILED = "Operation Failed"
 IMMUTABLE = "Broken immutability constraint"
@@ -102,6 +105,9 @@ def refusal_of(error: Exception, doing: str = "") -> Refusal | None:
         missing = f"{error.what} [{', '.join(error.fields)}] required for add"
         return Refusal(400, missing, reason="Incomplete parameters")
     problem = f"Name is in use. {error}" if isinstance(error, errors.NameTaken) else str(error)
+    if isinstance(error, errors.BackendError) and error.service:
+        LOG.warning("A request failed: %s", error)
+        problem = f"The {error.service} cannot be used now; the log of the API has the reason"
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             headers = {"Retry-After": "1"} if kind is errors.BackendError else {}

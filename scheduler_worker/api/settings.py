@@ -25,6 +25,12 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     read_timeout_s: Annotated[float, Opt(min=1, max=600)] = 10.0
     """Seconds that the headers of a request may take, and its body; that gets one more for each 16
     KiB. Then the connection is closed, as is one that is idle for so long."""
+    connections: Annotated[int, Opt(min=10, max=100_000)] = 500
+    """Connections of one process at a time. A further one ends the connection that waits for its
+    client for longest. Each needs a file descriptor."""
+    connections_per_address: Annotated[int, Opt(min=1, max=100_000)] = 100
+    """The same for the connections from one address. It does not hold behind proxies, which
+    pass on the connections of all clients."""
     auth: Annotated[
         Literal["local", "keystone", "both"],
         Opt(

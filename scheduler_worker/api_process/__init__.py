@@ -34,6 +34,7 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.events import HTTP_ENDED
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.http_server import HttpServer, Tls
 from scheduler_worker.monitoring import ApiMonitor
@@ -66,8 +67,14 @@ LOG = logging.getLogger(__name__)
 class ApiServer(HttpServer):
     """Serves the API from ``start`` until ``stop``."""
 
-    def __init__(self, settings: ApiSettings, application: WSGIApplication) -> None:
+    def __init__(
+        self,
+        settings: ApiSettings,
+        application: WSGIApplication,
+        observer: Observer | None = None,
+    ) -> None:
         """Binds the port. Raises ConfigError where that or the certificate fails."""
+        most = settings.connections
         if settings.proxies:
             n = settings.proxies
             application = ProxyFix(application, x_for=n, x_proto=n, x_host=n)
@@ -78,6 +85,9 @@ class ApiServer(HttpServer):
             option="[api] port",
             threads=settings.threads,
             read_timeout_s=settings.read_timeout_s,
+            connections=most,
+            connections_per_address=most if settings.proxies else settings.connections_per_address,
+            ended=partial((observer or Observer()).count, HTTP_ENDED),
             max_body=settings.max_body,
             reuse_port=settings.reuse_port,
             tls=tls_of(settings),
@@ -180,7 +190,7 @@ class ApiProcess:
         who = users(settings.api)
         self.api = Api(settings.api, self.services, who, clock, keystone, observer=monitor)
         protect = keystone.protect if keystone else lambda application: application
-        server = self._server = ApiServer(settings.api, protect(self.api.application))
+        server = self._server = ApiServer(settings.api, protect(self.api.application), monitor)
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
             Hook(stop=store.close),

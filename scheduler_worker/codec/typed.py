@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler_worker.codec.expected import Step, expectation
 from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.redaction import MASK, SECRET_NAME, without_user
@@ -32,6 +33,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 }
 """msgspec's names of types, as errors name them, and Python's classes of them."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _AT_KEY = re.compile(r" - at `key` in `(.*)`$")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -50,10 +52,27 @@ def typed(value: Any, kind: type[T], path: str, *, paths: Mapping[str, str] | No
         converted = convert(value, kind)
         msgspec.json.encode(converted)  # refuse here what could not be stored later
     except msgspec.ValidationError as error:
-        raise _request_error(str(error), value, path, paths or {}) from None
+        raise explained(error, value, kind, path, paths or {}) from None
     except (OverflowError, TypeError, UnicodeError):
         raise RequestError(path, "holds a name or a text that JSON cannot hold") from None
     return converted
+
+
+def check_characters(value: Any) -> None:
+    """Check the names and texts in a plain value. Raises RequestError for a control character.
+
+    Not every store keeps one; the ends of lines and tabs of a text are none.
+    """
+    left = [("", value)]
+    while left:
+        path, each = left.pop()
+        if isinstance(each, str) and _CONTROL.search(each):
+            raise RequestError(cut(path, _MAX_PATH), "holds a control character")
+        if isinstance(each, dict):
+            left += [(path, name) for name in each]
+            left += [(f"{path}.{name}", item) for name, item in each.items()]
+        elif isinstance(each, (list, tuple)):
+            left += [(f"{path}[{number}]", item) for number, item in enumerate(each)]
 
 
 def wrong(path: str, expected: str, value: Any) -> RequestError:
@@ -97,7 +116,15 @@ def _hides(key: Any, item: Any) -> bool:
     return isinstance(item, (str, list, dict)) and bool(SECRET_NAME.search(str(key)))
 
 
-def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]) -> RequestError:
+def explained(
+    error: msgspec.ValidationError,
+    value: Any,
+    kind: Any,
+    path: str = "",
+    paths: Mapping[str, str] = {},
+) -> RequestError:
+    """The error that names the field of a plain value, and what it accepts."""
+    message = str(error)
     at_key = _AT_KEY.search(message)
     at = at_key or _AT.search(message)
     steps = _STEP.findall(at[1]) if at else []
@@ -110,23 +137,22 @@ def _request_error(message: str, value: Any, path: str, paths: Mapping[str, str]
     if field:
         problem = "is missing" if field[1].startswith("missing") else "is not known here"
         return RequestError(_named([*steps, (field[2], "")], path, paths), problem)
-    expected = _EXPECTED.match(message)
-    if not expected:
-        return RequestError(_named(steps, path, paths), message)
+    expected, accepted = _EXPECTED.match(message), expectation(kind, steps)
     candidates = list(_candidates(value, steps, []))
+    if not expected and not (message.startswith("Invalid ") and accepted):  # a check of the type
+        return RequestError(_named(steps, path, paths), message)
+    if not expected:
+        where, actual = candidates[0]
+        return wrong(_named(where, path, paths), accepted, actual)
     kinds, bound = expected[1].split(" | "), re.sub(r", got.*", "", expected[2])
     misfits = (candidate for candidate in candidates if not _fits(candidate[1], kinds, bound))
     where, actual = next(misfits, candidates[0])
     # ``an integer or null``, ``an integer >= 0``, ``text of length <= 255``
     described = " or ".join(_KINDS[kind][0] if kind in _KINDS else kind for kind in kinds) + bound
-    named = _named(where, path, paths)
+    named, accepted = _named(where, path, paths), accepted or described
     if bound.startswith(" of length <="):
-        return RequestError(named, f"expected {described}, got a length of {len(actual)}")
-    return wrong(named, described, actual)
-
-
-Step = tuple[str, str]
-"""A field's name, or the index of an element; the other is empty."""
+        return RequestError(named, f"expected {accepted}, got a length of {len(actual)}")
+    return wrong(named, accepted, actual)
 
 
 def _named(steps: Sequence[Step], path: str, paths: Mapping[str, str]) -> str:

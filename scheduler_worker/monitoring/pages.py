@@ -4,8 +4,12 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scheduler_worker.events import HTTP_ENDED
+from scheduler_worker.observer import Observer
 
 if TYPE_CHECKING:
     from scheduler_worker.http_server import HttpServer
@@ -13,7 +17,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 _METHODS = ("GET", "HEAD")
-_AT_ONCE = 2
+_AT_ONCE = 8
+"""Pages that are made at a time: ``/livez`` does not wait for ``/readyz``, which asks others."""
+_CONNECTIONS, _OF_ADDRESS = 100, 20
 _READ_S = 5.0
 """Timeout for a client's request, and for its reading the response."""
 _STOP_S = 1.0
@@ -28,7 +34,7 @@ class _Page(NamedTuple):
 _ONLY_GET = _Page(b"Only GET and HEAD are served\n", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-class MonitoringPages(ABC):
+class MonitoringPages(Observer, ABC):
     """Serves the pages from ``start`` until ``stop``, where there is a port for them."""
 
     def __init__(self, address: str, port: int) -> None:
@@ -66,6 +72,9 @@ class MonitoringPages(ABC):
                 option="[monitoring] port",
                 threads=_AT_ONCE,
                 read_timeout_s=_READ_S,
+                connections=_CONNECTIONS,
+                connections_per_address=_OF_ADDRESS,
+                ended=partial(self.count, HTTP_ENDED),
             )
             self._http.start()
 
@@ -114,8 +123,10 @@ class MonitoringPages(ABC):
 
 
 def _state(what: str, missing: list[str], accept: str) -> _Page:
+    from scheduler_worker.http_server.negotiation import preferred  # not needed without a port
+
     status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-    if "application/json" in accept:
+    if preferred(accept, ["text/plain", "application/json"]) == "application/json":
         state: Mapping[str, Any] = {what: not missing, "missing": missing}
         return _Page(json.dumps(state).encode() + b"\n", status, "application/json")
     text = "".join(f"{problem}\n" for problem in missing) or f"{what}\n"

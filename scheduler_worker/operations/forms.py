@@ -15,9 +15,10 @@ from scheduler_worker.operations.operation import DOCUMENT, Operation, Page
 
 def parsed(operation: Operation[Any, Any], values: Mapping[str, Any]) -> Any:
     """The parameters of an operation. Raises RequestError, which names the field."""
-    from scheduler_worker.codec.typed import typed
+    from scheduler_worker.codec.typed import check_characters, typed
 
     try:
+        check_characters(dict(values))
         return typed(dict(values), operation.parameters, "")
     except RequestError as error:
         raise RequestError(error.field.removeprefix(".") or operation.name, error.problem) from None

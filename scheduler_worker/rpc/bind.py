@@ -15,15 +15,16 @@ from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.rpc.dispatcher import Context, Endpoint
 from scheduler_worker.rpc.worker import NAMESPACE, VERSION
+from scheduler_worker.wording import one_line
 
 
 def _caller(context: Context, role: Role | None, roles: Mapping[str, Role]) -> Caller:
     if context.roles:
         meant = included(context.roles, roles)
         role = ROLES[len(meant) - 1] if meant else None
-    where = f"RPC, project {context.project_id}" if context.project_id else "RPC"
+    where = f"RPC, project {one_line(context.project_id)}" if context.project_id else "RPC"
     grants = () if role is None else (Grant(role),)
-    return Caller(context.user_id or "a client of the bus", grants, where)
+    return Caller(one_line(context.user_id or "a client of the bus"), grants, where)
 
 
 def endpoint(
@@ -50,8 +51,9 @@ def endpoint(
                 request_id=context.request_id,
                 subject=str(next(iter(arguments.values()), "")),
             )
+            parameters = parsed(operation, arguments)  # a refusal is recorded with its subject
             call.allow()
-            return plain(operation, operation.serve(call, parsed(operation, arguments)))
+            return plain(operation, operation.serve(call, parameters))
 
         return serve
 

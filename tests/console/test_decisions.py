@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_changed_request_is_said_at_its_field(decided, cons
         field = form.get_by_label(label)
         field.fill("-1")
         ask(page)
-        expect(field).to_have_accessible_description(re.compile("expected an integer >= 0"))
+        expect(field).to_have_accessible_description(re.compile("expected an integer from 0 to"))
         expect(field).to_be_focused()
         field.fill("1")
     form.get_by_label("Scheduler hints").fill("same_host")

@@ -82,6 +82,15 @@ def test_readyz_of_a_worker_that_is_ready(port):
     assert get(port, "/readyz?verbose")[:2] == (200, "ready\n")
 
 
+def test_connections_that_send_nothing_keep_no_page_from_its_readers(port):
+    with contextlib.ExitStack() as clients:
+        for _ in range(100):
+            clients.enter_context(socket.create_connection((LOOPBACK, port)))
+        assert [get(port, path)[0] for path in ("/livez", "/readyz", "/metrics")] == [200] * 3
+    ended = 'scheduler_http_connections_ended_total{reason="crowded"}'
+    assert ended in get(port, "/metrics")[1]
+
+
 def test_readyz_lists_what_is_missing(health, port):
     health.lacks = ["the bus is away", "the state is away"]
     assert get(port, "/readyz")[:2] == (503, "the bus is away\nthe state is away\n")
@@ -89,6 +98,8 @@ def test_readyz_lists_what_is_missing(health, port):
     assert status == 503
     assert json.loads(body) == {"ready": False, "missing": health.lacks}
     assert headers["Content-Type"] == "application/json"
+    _, body, _ = get(port, "/readyz", accept="text/plain, application/json;q=0.1")
+    assert body == "the bus is away\nthe state is away\n"
 
 
 def test_metrics_have_the_format_of_prometheus(port):

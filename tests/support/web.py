@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.api_process import ApiServer
+from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant, Role
 from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK
@@ -44,9 +45,11 @@ def ask(
 
 
 @contextlib.contextmanager
-def listening(application: Any, **settings: Any) -> Iterator[ApiServer]:
+def listening(
+    application: Any, observer: Observer | None = None, /, **settings: Any
+) -> Iterator[ApiServer]:
     """The API's server with an application, on a free port unless one is set."""
-    server = ApiServer(ApiSettings(**{"port": 0, "threads": 2} | settings), application)
+    server = ApiServer(ApiSettings(**{"port": 0, "threads": 2} | settings), application, observer)
     server.start()
     try:
         yield server

@@ -79,6 +79,23 @@ def test_what_is_wrong_with_a_body_has_a_pointer(rest, path, body, pointer):
     assert {each["pointer"] for each in found["errors"]} == {pointer}
 
 
+@pytest.mark.parametrize("path", ["/v1/hosts/a%00b", "/v1/hosts?host=a%00b", "/v1/hosts?a%1fb=1"])
+def test_a_control_character_in_an_address_is_refused_before_the_log_in(rest, path):
+    found = problem(rest.request("GET", path, user=None), 400)
+    assert "holds a control character" in found["detail"]
+
+
+def test_a_control_character_in_a_body_is_refused_and_ends_of_lines_are_none(rest):
+    [error] = problem(put(rest, f"{BALLOON}# \0"), 400)["errors"]
+    assert error == {"detail": "holds a control character", "pointer": "/text"}
+    assert put(rest, BALLOON.replace("\n", "\r\n")).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/v1//hosts", "/v1//hosts/a", "/v1/hosts//a"])
+def test_a_path_with_two_slashes_is_no_other_one(rest, path):
+    problem(rest.request("GET", path), 404)
+
+
 @pytest.mark.parametrize("body", [b"{", b'{"text": "\xff"}', b"[" * 5000, b'{"text":"\\ud800"}'])
 def test_a_body_that_is_no_json_is_refused(rest, body):
     problem(rest.request("PUT", ONE, body, headers=JSON), 400)
@@ -172,6 +189,7 @@ def test_an_existing_resource_is_changed_only_by_who_knows_it(rest, headers, sta
         ("GET", "/v1/hosts/nothing", {}, 404),
         ("PATCH", "/v1/hosts", {}, 405),
         ("GET", "/v1/hosts", {"headers": {"Accept": "application/xml"}}, 406),
+        ("GET", "/v1/hosts", {"headers": {"Accept": "*/*, application/json;q=0"}}, 406),
         ("GET", "/v1/hosts", {"body": b"{}"}, 400),
         ("GET", "/v1/hosts", {"user": None}, 401),
         ("GET", "/v1/hosts", {"user": "nobody"}, 401),
@@ -207,8 +225,9 @@ def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
         monkeypatch.setattr(rest.world.fleet, "refresh_globals", raising(error))
         return rest.request("GET", "/v1/hosts")
 
-    response = fail(StateUnavailable("Redis is gone"))
-    assert problem(response, 503)["detail"] == "Redis is gone"
+    response = fail(StateUnavailable("Redis is gone"))  # it may name the address
+    assert "shared state cannot be used" in problem(response, 503)["detail"]
+    assert "Redis is gone" in caplog.text
     assert response.headers["Retry-After"] == "1"
     assert "secret" not in problem(fail(ZeroDivisionError("secret detail")), 500)["detail"]
     assert "secret detail" in caplog.text
@@ -216,5 +235,5 @@ def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
 
 def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
     monkeypatch.setattr(rest.store, "record", raising(PolicyStoreUnavailable("no database")))
-    assert problem(put(rest), 503)["detail"] == "no database"
+    assert "policy store" in problem(put(rest), 503)["detail"]
     assert {each.name: each.text for each in rest.tuning.current()} == {}

@@ -222,6 +222,13 @@ def test_json_both_ways(rest):
     }
 
 
+def test_parameters_of_a_form_do_not_count(rest):
+    json = {name: f"{form}; charset=utf-8" for name, form in JSON.items()}
+    assert rest.request("GET", "/clusters", headers=json).is_json
+    body = b'{"name": "with a charset"}'
+    assert rest.request("POST", "/schedulingpolicies", body, headers=json).status_code == 201
+
+
 def test_forms_that_are_not_served(rest):
     assert fault(rest.request("GET", "", headers={"Accept": "image/png"}), 406)
     response = rest.request(
@@ -376,13 +383,36 @@ def test_what_is_not_there(rest):
     assert response.headers["Allow"] == "GET, HEAD, POST"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/schedulingpolicies/a%00b", b""),
+        ("/clusters?search=a%00b", b""),
+        ("/schedulingpolicies", b'{"name": "x", "description": "a\\u0000b"}'),
+        ("/schedulingpolicies", b"<scheduling_policy><name>a\0b</name></scheduling_policy>"),
+        ("/ovirt-engine/sso/oauth/token", b"grant_type=password&username=a%00b"),
+    ],
+)
+def test_a_control_character_is_refused_before_the_store(rest, path, body):
+    form = "application/json" if body.startswith(b"{") else "application/xml"
+    method = "POST" if body else "GET"
+    response = rest.request(method, path, body, headers={"Content-Type": form})
+    assert response.status_code == 400
+
+
+def test_a_path_with_two_slashes_leads_nowhere(rest):
+    assert fault(rest.request("GET", "/schedulingpolicies//filters"), 404)
+
+
 def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
         monkeypatch.setattr(rest.store, "policies", raising(error))
         return rest.request("GET", "/schedulingpolicies")
 
-    response = fail(PolicyStoreUnavailable("The database is away."))
-    assert "database is away" in fault(response, 503)
+    response = fail(PolicyStoreUnavailable("postgresql://db.example is away."))
+    assert "policy store cannot be used" in fault(response, 503)
+    assert "db.example" not in response.text
+    assert "db.example" in caplog.text
     assert response.headers["Retry-After"] == "1"
     detail = fault(fail(ZeroDivisionError("a secret")), 500)
     assert "secret" not in detail

@@ -182,7 +182,7 @@ REFUSED_XML = {
     ),
     "no boolean": (
         b"<scheduling_policy><locked>perhaps</locked></scheduling_policy>",
-        "`$.locked`",
+        "scheduling_policy.locked: expected a boolean",
     ),
 }
 
@@ -201,7 +201,7 @@ REFUSED_JSON = {
     "many": (b'{"x": [%b1]}' % (b"1," * MAX_ELEMENTS), f"more than {MAX_ELEMENTS} elements"),
     "no list": (b'{"properties": 7}', "scheduling_policy.properties: expected a list"),
     "no object": (b'{"properties": [7]}', "expected an object"),
-    "no boolean": (b'{"locked": "perhaps"}', "`$.locked`"),
+    "no boolean": (b'{"locked": "perhaps"}', "scheduling_policy.locked: expected a boolean"),
 }
 
 

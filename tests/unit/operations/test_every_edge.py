@@ -308,7 +308,7 @@ def test_an_answer_that_is_known_is_not_sent_again(edges, operation):
 
 def test_the_client_raises_our_own_errors(edges):
     client = edges.client_of_it
-    with pytest.raises(RequestError, match="limit: expected an integer >= 1, got 0"):
+    with pytest.raises(RequestError, match="limit: expected an integer from 1 to 1000, got 0"):
         client.list_hosts(limit=0)
     with pytest.raises(NotFound, match="There is no host 'x'"):
         client.get_host("x")

@@ -78,7 +78,7 @@ def test_a_stored_policy_can_be_tried_under_its_own_name(rest):
     ("asked", "field", "problem"),
     [
         ({"since": "2023-11-14T21:00:00Z", "until": "2023-11-14T20:00:00Z"}, "since", "before"),
-        ({"since": "2023-11-14T21:00:00"}, "since", "timezone"),
+        ({"since": "2023-11-14T21:00:00"}, "since", "a time with its zone"),
         ({"policy": {"name": "x", "filters": [{"unit": "Memori"}]}},
          "policy.filters", "did you mean Memory?"),
         ({"added": [{"vcpus": 1}]}, "added[0].host", ""),

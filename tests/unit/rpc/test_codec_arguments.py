@@ -19,9 +19,9 @@ def test_instance_uuids():
     [
         ("abc", "instance_uuids: expected a list of uuids, got 'abc'"),
         ({"a": 1}, "instance_uuids: expected a list of uuids, got an object"),
-        (["a", 3], "instance_uuids[1]: expected text, got 3"),
-        (["a", ""], "instance_uuids[1]: expected text of length >= 1, got ''"),
-        (["a" * 256], "instance_uuids[0]: expected text of length <= 255"),
+        (["a", 3], "instance_uuids[1]: expected text of length from 1 to 255, got 3"),
+        (["a", ""], "instance_uuids[1]: expected text of length from 1 to 255, got ''"),
+        (["a" * 256], "instance_uuids[0]: expected text of length from 1 to 255"),
         (["a", "b", "a"], "instance_uuids: 'a' is listed twice"),
         (["a"] * (MAX_INSTANCES + 1), "instance_uuids: at most 10000 instances, got 10001"),
     ],
