@@ -9,7 +9,7 @@ Workers never ask this store while they decide: ``service/policies/attachments.p
 document in force for each cluster into the shared state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -127,11 +127,20 @@ class PolicyStore(Protocol):
             EditConflict: a policy of this id is stored.
         """
 
-    def replace(self, policy: StoredPolicy, *, expected_version: int, audit: AuditEntry) -> None:
+    def replace(
+        self,
+        policy: StoredPolicy,
+        *,
+        expected_version: int,
+        clusters: Collection[str] | None = None,
+        audit: AuditEntry,
+    ) -> None:
         """Replace the policy of the same id, if it still has the expected version.
 
+        ``clusters``, which the editor may change, may have the policy now, and no other. None: any.
+
         Raises:
-            EditConflict: it has another version.
+            EditConflict: it has another version, or another cluster was attached to it.
             NameTaken: as :meth:`add`.
             NotFound: it is not stored.
         """

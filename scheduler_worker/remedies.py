@@ -1,7 +1,26 @@
 """What to do where something that a worker or the API needs cannot be used."""
 
 BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
-STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
+STATE = (
+    "See [state] url, and whether Redis answers there: redis-cli -u URL ping. If it does, the log "
+    "has the error of the command that fails"
+)
+STATE_FULL = (
+    "Redis answers and is full: redis-cli -u URL info memory; raise maxmemory (docs/sizing.md), "
+    "and delete nothing, since reservations are in it"
+)
+STATE_DISK = (
+    "Redis cannot write its file, and so takes no changes: redis-cli -u URL info persistence; free "
+    "its disk, and see its log"
+)
+STATE_REPLICAS = (
+    "Redis lacks the replicas that min-replicas-to-write asks for: redis-cli -u URL info "
+    "replication; bring them back"
+)
+STATE_LOADING = "Redis loads its data, and answers when it has: redis-cli -u URL info persistence"
+STATE_READ_ONLY = (
+    "[state] url names a replica, or a failover is under way: redis-cli -u URL info replication"
+)
 STATE_ACCOUNT = (
     "Give the account of [state] url the commands and keys of docs/security.md, Redis: "
     "redis-cli ACL SETUSER"
@@ -53,4 +72,16 @@ DRAINED = "the worker is drained; scheduler-workerctl worker resume ends that"
 
 def of_state(problem: str) -> str:
     """What to do where the shared state cannot be used for that reason."""
-    return STATE_ACCOUNT if REFUSED in problem else STATE
+    found = (remedy for said, remedy in _OF_STATE.items() if said in problem)
+    return next(found, STATE)
+
+
+_OF_STATE = {
+    REFUSED: STATE_ACCOUNT,
+    "maxmemory": STATE_FULL,
+    "MISCONF": STATE_DISK,
+    "NOREPLICAS": STATE_REPLICAS,
+    "loading the dataset": STATE_LOADING,
+    "read only replica": STATE_READ_ONLY,
+}
+"""What Redis says -> what to do."""

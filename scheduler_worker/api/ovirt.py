@@ -9,6 +9,7 @@ import fnmatch
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec import structs
 from werkzeug.routing import Map, Rule
@@ -34,6 +35,7 @@ from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
+from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.policies.policy_rules import check_unused
 
 _API_MAJOR, _API_MINOR = 4, 5
@@ -148,19 +150,19 @@ class OvirtApi:
         return Reply(action, location=copied.href)
 
     def update_policy(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Right.EDIT, policy_id)
+        editor = self._editor(call, Right.EDIT, policy_id)
         body = call.read(types.Policy)
         _check_same_id(body, policy_id)
         _check_unchanged(body, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
         with _doing("Cannot edit Scheduling Policy."):
-            changed = self._admin.update(policy_id, _fields(body), call.caller.actor)
+            changed = self._admin.update(policy_id, _fields(body), editor)
         return Reply(self._policy(call, changed))
 
     def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Right.DELETE, policy_id)
+        editor = self._editor(call, Right.DELETE, policy_id)
         with _doing("Cannot remove Scheduling Policy."):
             try:
-                self._admin.remove(policy_id, call.caller.actor)
+                self._admin.remove(policy_id, editor)
             except InUse as error:
                 raise Refusal(  # in oVirt's words, and with its status
                     400,
@@ -201,9 +203,9 @@ class OvirtApi:
         return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
 
     def add_member(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
-        self._check_edit(call, Right.EDIT, policy_id)
+        actor = self._editor(call, Right.EDIT, policy_id)
         body = call.read(_MEMBERS[kind])
-        unit, actor = body.scheduling_policy_unit, call.caller.actor
+        unit = body.scheduling_policy_unit
         if unit is None or not unit.id:
             raise Incomplete(kind.capitalize(), ["schedulingPolicyUnit.id"])
         with _doing("Cannot edit Scheduling Policy."):
@@ -220,9 +222,9 @@ class OvirtApi:
         return Reply(self._member(call, made, kind, unit.id))
 
     def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
-        self._check_edit(call, Right.EDIT, policy_id)
+        actor = self._editor(call, Right.EDIT, policy_id)
         with _doing("Cannot edit Scheduling Policy."):
-            self._admin.remove_unit_use(policy_id, kind, unit_id, call.caller.actor)
+            self._admin.remove_unit_use(policy_id, kind, unit_id, actor)
         return Reply(COMPLETE)
 
     def _member(
@@ -323,9 +325,11 @@ class OvirtApi:
     def _presentation(self, call: WebCall) -> Presentation:
         return Presentation(call.base, call.version, self._admin.library.units)
 
-    def _check_edit(self, call: WebCall, action: Right, policy_id: str) -> None:
-        attached = [attachment.cluster for attachment in self._admin.attachments.of(policy_id)]
-        self._access.check(call.caller, action, policy_id, attached)
+    def _editor(self, call: WebCall, action: Right, policy_id: str) -> Actor:
+        """The caller, who may do it to a policy that these clusters have. Raises Forbidden."""
+        check = partial(self._access.check, call.caller, action, policy_id)
+        check([attachment.cluster for attachment in self._admin.attachments.of(policy_id)])
+        return structs.replace(call.caller.actor, check=check)
 
 
 @contextlib.contextmanager

@@ -118,8 +118,14 @@ def get_rehearsal(call: Call, target: OneSimulation) -> SimulationResult:
 
 @operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
 def remove_rehearsal(call: Call, target: OneSimulation) -> None:
-    """Cancel a simulation that runs, or forget one that has ended."""
-    _find(call, target.id)
+    """Cancel a simulation that runs, or forget one that has ended.
+
+    Of another user, it needs the right in the simulation's cluster, or in all where it has none.
+    """
+    record, _ = _find(call, target.id)
+    if record.user != call.caller.name:
+        cluster = record.asked.cluster
+        call.allow(*([cluster] if cluster is not None else call.services.clusters()))
     call.store.simulations.end(target.id, call.caller.name)
 
 

@@ -226,7 +226,6 @@ def dismiss_worker(call: Call, target: NamedWorker) -> None:
 
     One that comes back after all is in view again. A worker that stops in order needs none of this.
     """
-    call.allow()
     with call.changing("worker.dismiss", target.worker):
         call.services.workers.forget(target.worker)
 

@@ -373,3 +373,39 @@ def test_a_policy_is_attached_or_removed_not_both(store):
         with Threads(2) as pool:
             attached, removed = pool.submit(attach), pool.submit(remove)
             assert attached.result() != removed.result()
+
+
+def test_a_policy_is_edited_before_another_cluster_has_it_or_not_at_all(store):
+    """An editor has seen its clusters, and need not have a right to another one."""
+    for round_ in range(10):
+        name = f"p{round_}"
+        store.add(policy(name), entry())
+        store.attach(attachment(f"seen {name}", policy_id=f"id of {name}"),
+                     expected_version=NEW, audit=entry())  # fmt: skip
+
+        def attach(name: str = name) -> None:
+            other = attachment(name, policy_id=f"id of {name}")
+            store.attach(other, expected_version=NEW, audit=entry(user=f"attaches {name}"))
+
+        def edit(name: str = name) -> bool:
+            seen = [f"seen {name}"]
+            edited = policy(name, version=2)
+            try:
+                by = entry(user=f"edits {name}")
+                store.replace(edited, expected_version=1, clusters=seen, audit=by)
+            except EditConflict as error:
+                assert f"The policy of cluster {name}" in str(error)
+                return False
+            return True
+
+        with Threads(2) as pool:
+            attached, was_edited = pool.submit(attach), pool.submit(edit)
+            attached.result()
+            was_first = was_edited.result()
+        version = store.policy(f"id of {name}").document.version
+        assert version == (2 if was_first else 1)
+        order = [each.user for each in store.audit(limit=1000) if each.user.endswith(f" {name}")]
+        assert order == [f"edits {name}"] * was_first + [f"attaches {name}"]
+        with pytest.raises(EditConflict):
+            store.replace(policy(name, version=version + 1), expected_version=version,
+                          clusters=[f"seen {name}"], audit=entry())  # fmt: skip

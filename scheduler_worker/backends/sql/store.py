@@ -4,7 +4,7 @@ Names and texts compare by code points, so that all databases agree on what is e
 is the name without letter case.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -101,11 +101,23 @@ class SqlPolicyStore:
 
         self.database.write(work)
 
-    def replace(self, policy: StoredPolicy, *, expected_version: int, audit: AuditEntry) -> None:
+    def replace(
+        self,
+        policy: StoredPolicy,
+        *,
+        expected_version: int,
+        clusters: Collection[str] | None = None,
+        audit: AuditEntry,
+    ) -> None:
         policy_id = policy.document.id
 
         def work(connection: Connection) -> None:
-            _check_version(connection, policy_id, expected_version)
+            # Locking: who attaches a cluster meanwhile comes before this, or after it.
+            _check_version(connection, policy_id, expected_version, is_locking=True)
+            for attachment in _attachments(connection):
+                is_other = clusters is not None and attachment.cluster not in clusters
+                if is_other and attachment.policy_id == policy_id:
+                    raise _attachment_conflict(attachment.cluster, attachment)
             _check_name(connection, policy)
             done = connection.execute(
                 update(_POLICY)

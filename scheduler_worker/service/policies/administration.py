@@ -110,6 +110,7 @@ class PolicyAdministration:
             Invalid: it is locked, or would break a rule.
             NameTaken: another policy has the name.
             EditConflict: every try of many came second.
+            Forbidden: the actor may not change a cluster that has it, also since a moment ago.
         """
         return self._edit(policy_id, lambda now: _with_fields(now, fields), actor)
 
@@ -122,7 +123,7 @@ class PolicyAdministration:
     ) -> StoredPolicy:
         """Replace a policy, which the caller has read with its clusters, by a document.
 
-        Raises as :meth:`update`; EditConflict: it has another version by now.
+        Raises as :meth:`update`; EditConflict: it has another version by now, or more clusters.
         """
         return self._edited(editable(before), attached, document, actor)
 
@@ -281,6 +282,7 @@ class PolicyAdministration:
         def edit() -> StoredPolicy:
             before = editable(self.library.policy(policy_id))
             attached = self.attachments.of(policy_id)
+            actor.check([attachment.cluster for attachment in attached])
             return self._edited(before, attached, change(before.document), actor)
 
         return retried(edit)
@@ -300,7 +302,8 @@ class PolicyAdministration:
         after = self._stored(structs.replace(document, version=now.version + 1), actor)
         self._check(after.document, attached)
         entry = self._entry(actor, "policy.update", now, after.document)
-        self._store.replace(after, expected_version=now.version, audit=entry)
+        clusters = [attachment.cluster for attachment in attached]
+        self._store.replace(after, expected_version=now.version, clusters=clusters, audit=entry)
         # Read again: a cluster that was attached meanwhile may have the document of before.
         self.attachments.settle(attachment.cluster for attachment in self.attachments.of(now.id))
         return after

@@ -6,7 +6,7 @@ its entry is written first, so nothing changes without one.
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 from msgspec import structs
@@ -34,6 +34,9 @@ class Actor(msgspec.Struct, frozen=True):
 
     user: str
     origin: str = ""
+    check: Callable[[Collection[str]], None] = lambda _: None
+    """Raises Forbidden unless they may change what all of these clusters have. An edit that is made
+    again, on what is stored then, asks again."""
 
 
 class Audit:

@@ -324,6 +324,29 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
     assert {each.origin for each in refused} == {"127.0.0.1"}
 
 
+def test_an_edit_is_not_made_in_a_cluster_that_was_attached_since_its_check(rest, monkeypatch):
+    rest.add_user("east", Grant("policy_editor", "east"))
+    policy = made(rest, "own", user="east")
+    xml(attach(rest, "east", policy, user="east"))
+    replace = rest.store.replace
+
+    def overtaken(*arguments, **more):
+        monkeypatch.setattr(rest.store, "replace", replace)
+        xml(attach(rest, "west", policy))
+        replace(*arguments, **more)
+
+    for edit in (
+        lambda: update(rest, policy, "<description>x</description>", user="east"),
+        lambda: add(rest, policy, "filters", CPU, user="east"),
+    ):
+        xml(attach(rest, "west", NONE))
+        monkeypatch.setattr(rest.store, "replace", overtaken)
+        before = rest.store.policy(policy)
+        assert "not authorized" in fault(edit(), 403)
+        assert rest.store.policy(policy) == before
+    assert rest.store.audit()[-1].reason == "the user has no right to policy:edit in east, west"
+
+
 def test_what_a_user_may_do_in_their_clusters(many):
     rest, policy = many
     assert update(rest, policy, "<description>x</description>", user="both").status_code == 200

@@ -2,6 +2,9 @@
 
 import threading
 
+import pytest
+
+from scheduler_worker import remedies
 from scheduler_worker.monitoring import stalled
 from scheduler_worker.monitoring.health import Readiness
 from tests.support.interrupted import raising
@@ -46,3 +49,18 @@ def test_an_error_is_reported_without_secrets():
 def test_a_thread_without_a_recent_heartbeat_hangs():
     assert stalled(29.9, 30.0) is None
     assert stalled(31.0, 30.0) == "no heartbeat of the thread that moves messages for 31.0 s"
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ("command not allowed when used memory > 'maxmemory'.", "info memory"),
+        ("MISCONF Redis is configured to save RDB snapshots, but", "info persistence"),
+        ("NOREPLICAS Not enough good replicas to write.", "info replication"),
+        ("Redis is loading the dataset in memory", "info persistence"),
+        ("You can't write against a read only replica.", "a failover is under way"),
+        ("Connection refused", "redis-cli -u URL ping"),
+    ],
+)
+def test_the_remedy_is_of_what_redis_says(said, fix):
+    assert fix in remedies.of_state(f"The shared state at redis://r cannot be used: {said}")

@@ -5,6 +5,7 @@ import pytest
 
 from scheduler_worker.errors import (
     AdministrationError,
+    EditConflict,
     Forbidden,
     InUse,
     Invalid,
@@ -165,3 +166,16 @@ def test_editors_change_what_is_of_their_clusters_alone(rest, policy):
     rest.call(attach_cluster, name="west", policy=policy.id)
     with pytest.raises(Forbidden):
         rest.call(put_policy, **own | {"name": "z"})
+
+
+def test_an_edit_fails_if_a_cluster_was_attached_since_its_check(rest, policy, monkeypatch):
+    replace = rest.store.replace
+
+    def overtaken(*arguments, **more):
+        rest.call(attach_cluster, name="west", policy=policy.id)
+        replace(*arguments, **more)
+
+    monkeypatch.setattr(rest.store, "replace", overtaken)
+    with pytest.raises(EditConflict, match="The policy of cluster west"):
+        rest.call(put_policy, id=policy.id, caller=EDITOR, **TEXT | {"name": "y"})
+    assert rest.call(get_policy, id=policy.id).name == "packed"

@@ -113,6 +113,24 @@ def test_they_are_listed_the_latest_first(rest):
     assert not hasattr(found[0], "result")
 
 
+def test_another_user_ends_it_with_the_right_in_its_clusters(rest):
+    grants = {"east": [Grant("policy_editor", "east")], "west": [Grant("policy_editor", "west")]}
+    grants["both"] = [*grants["east"], *grants["west"]]
+    callers = {name: Caller(name, tuple(own), "127.0.0.1") for name, own in grants.items()}
+
+    def ends(asked, caller):
+        record = rest.simulations.begin(asked, None, (), "east")
+        try:
+            rest.call(remove_rehearsal, id=record.id, caller=caller)
+        except Forbidden:
+            return False
+        return True
+
+    own = msgspec.structs.replace(PLAIN, cluster="east")
+    assert [ends(own, callers[name]) for name in ("east", "west", "both")] == [True, False, True]
+    assert [ends(PLAIN, callers[name]) for name in ("east", "west", "both")] == [True, False, True]
+
+
 def test_one_that_runs_is_cancelled_and_says_by_whom_until_it_is_removed(rest, record):
     rest.call(remove_rehearsal, id=record.id)
     found = rest.call(get_rehearsal, id=record.id)

@@ -75,6 +75,9 @@ def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
     assert remedies.NOVA_DATABASES in one.fix
     [one] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
     assert one.fix == remedies.STATE
+    full = "The shared state cannot be used: command not allowed when used memory > 'maxmemory'."
+    [one] = judged(worker("a", missing=(full,)), worker("b"))
+    assert one.fix == remedies.STATE_FULL
     refused = f"The shared state cannot be used: {remedies.REFUSED}: no evalsha"
     [one] = judged(worker("a", missing=(refused,), facts={"is_feeding": True}), *feeding("b"))
     assert one.fix == remedies.STATE_ACCOUNT
