@@ -2,8 +2,9 @@
 
 Both readers make the same plain values of a text, from which one conversion makes the resource.
 Texts are limited in size, depth and number of elements, and an XML text must not have a document
-type, so it cannot declare entities. What a client sends and a type does not have is refused: the
-answer would say that it was done. Of what another engine sends it is ignored.
+type, so it cannot declare entities. A field that a type does not have is refused: the answer would
+say that it was done. It is ignored if oVirt has it and it means nothing here, or if another engine
+sent it.
 """
 
 import functools
@@ -159,7 +160,7 @@ def _plain_of_xml(kind: type[Resource], text: bytes) -> Plain:
     root = _parse(text)
     if root.tag != kind.element:
         raise MalformedBody(f"the text is a <{root.tag}>, not a <{kind.element}>")
-    return _plain_of_element(kind, root, strict=not kind.has_others)
+    return _plain_of_element(kind, root, strict=not kind.ignores_others)
 
 
 def _plain_of_element(kind: type[Resource], element: Element, *, strict: bool) -> Plain:
@@ -200,7 +201,7 @@ def _plain_of_list(kind: type[Resource], element: Element, *, strict: bool) -> l
 
 
 def _check_no_field(kind: type[Resource], name: str, *, strict: bool) -> None:
-    if strict:
+    if strict and name not in kind.ignored:
         raise MalformedBody(f"{kind.element}: there is no field {cut(name)!r}, so it cannot be set")
 
 
@@ -231,7 +232,7 @@ def _plain_of_object(kind: type[Resource], value: Any, path: str) -> Plain:
         raise MalformedBody(f"{path}: expected an object")
     values: Plain = {}
     for name in value.keys() - {field.name for field in _fields(kind)}:
-        _check_no_field(kind, name, strict=not kind.has_others)
+        _check_no_field(kind, name, strict=not kind.ignores_others)
     for field in _fields(kind):
         field_value = value.get(field.name)
         if field_value is None:

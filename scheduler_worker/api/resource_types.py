@@ -26,8 +26,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """The base of all resources; ``element`` is its name in both forms."""
 
     element: ClassVar[str]
-    has_others: ClassVar[bool] = False
-    """Whether clients send fields that are not here and mean nothing."""
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """Fields that oVirt has and that mean nothing here: clients may send them."""
+    ignores_others: ClassVar[bool] = False
+    """Whether clients may send any other field."""
 
     @classmethod
     def elements(cls) -> str:
@@ -60,6 +62,7 @@ Properties = tuple[Property, ...] | None
 class Identified(Resource, frozen=True, kw_only=True):
     """A resource with an id."""
 
+    ignored = frozenset({"actions", "comment", "description", "link", "name", "scheduling_policy"})
     href: Attribute = None
     id: Attribute = None
 
@@ -131,9 +134,22 @@ class Policy(Identified, frozen=True, kw_only=True):
 
 
 class Cluster(Identified, frozen=True, kw_only=True):
-    """A cluster with its policy."""
+    """A cluster with its policy. Its machines and networks are the engine's affair."""
 
     element = "cluster"
+    ignored = Identified.ignored | {
+        *("affinity_groups", "ballooning_enabled", "bios_type", "cpu", "cpu_profiles"),
+        *("data_center", "display", "enabled_features", "error_handling"),
+        *("external_network_providers", "fencing_policy", "fips_mode", "firewall_type"),
+        *("gluster_hooks", "gluster_service", "gluster_tuned_profile", "gluster_volumes"),
+        *("ha_reservation", "ksm", "log_max_memory_used_threshold"),
+        *("log_max_memory_used_threshold_type", "mac_pool", "maintenance_reason_required"),
+        *("management_network", "memory_policy", "migration", "network_filters", "networks"),
+        *("optional_reason", "permissions", "required_rng_sources", "serial_number"),
+        *("supported_versions", "switch_type", "threads_as_cores", "trusted_service"),
+        *("tunnel_migration", "upgrade_correlation_id", "upgrade_in_progress"),
+        *("upgrade_percent_complete", "version", "virt_service", "vnc_encryption"),
+    }
     name: str | None = None
     custom_scheduling_policy_properties: Properties = None
     scheduling_policy: Policy | None = None
@@ -181,7 +197,7 @@ class Action(Resource, frozen=True, kw_only=True):
     """The result of a request that returns no resource."""
 
     element = "action"
-    has_others = True  # such as ``async``
+    ignores_others = True  # such as ``async``
     status: str | None = None
     scheduling_policy: Policy | None = None
     """The copy that was made, and the name that a client wants for it."""

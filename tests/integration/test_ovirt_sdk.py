@@ -1,6 +1,7 @@
 """oVirt's real Python SDK as the client of the REST API, over HTTP and over TLS."""
 
 import http.client
+import inspect
 import logging
 import socket
 import threading
@@ -10,6 +11,7 @@ import ovirtsdk4 as sdk
 import pytest
 from ovirtsdk4 import types
 
+from scheduler_worker.api import resource_types as ours
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api_process import ApiServer
 from scheduler_worker.errors import ConfigError
@@ -168,3 +170,20 @@ def test_addresses_come_from_as_many_proxies_as_there_are(rest, caplog):
     with listening(rest.parts.application, proxies=1) as server:
         post(server.port, NAMED % b"proxied", **forwarded)
     assert caplog.messages[-1].startswith("192.0.2.7 admin@internal ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs"),
+    [
+        (ours.Cluster, types.Cluster),
+        (ours.Policy, types.SchedulingPolicy),
+        (ours.Unit, types.SchedulingPolicyUnit),
+        (ours.Filter, types.Filter),
+        (ours.Weight, types.Weight),
+        (ours.Balance, types.Balance),
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_what_the_client_library_sets_is_known_or_ignored(kind, theirs):
+    names = set(inspect.signature(theirs.__init__).parameters) - {"self"}
+    assert names <= {*kind.__struct_fields__} | kind.ignored

@@ -121,7 +121,7 @@ def test_an_update_leaves_absent_fields_and_an_empty_list_clears(rest):
         ('<thresholds high="70"/>', "Operation Failed"),
         (f'<filters><filter id="{MEMORY}"/></filters>', "Operation Failed"),
         (f"<properties>{2 * HIGH}</properties>", "Operation Failed"),
-        ("<comment>c</comment>", "Request syntactically incorrect."),
+        ("<colour>c</colour>", "Request syntactically incorrect."),
         ("<properties><propery/></properties>", "Request syntactically incorrect."),
         ("<locked>maybe</locked>", "Request syntactically incorrect."),
     ],

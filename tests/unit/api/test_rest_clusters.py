@@ -64,7 +64,7 @@ def test_what_a_cluster_cannot_be_given_is_refused(rest):
         attach(rest, "east", policy, wrong), 400
     )
     path = f"/clusters/{cluster_id('east')}"
-    for text in ("<name>west</name>", "<ha_reservation>true</ha_reservation>"):
+    for text in ("<name>west</name>", "<colour>red</colour>"):
         response = rest.request("PUT", path, f"<cluster>{text}</cluster>")
         assert response.status_code == 400
     # What it has of the policy before goes with it, as in oVirt.

@@ -130,22 +130,30 @@ def test_json_may_have_numbers_booleans_arrays_and_its_element_around_it():
     assert read(types.Policy, b'{"properties": {}}', Form.JSON).properties == ()
 
 
+@pytest.mark.parametrize("name", ["comment", "ha_reservation"])
+def test_a_field_of_ovirt_that_means_nothing_here_is_accepted(name):
+    text = f"<cluster><{name}>x</{name}><name>east</name></cluster>"
+    assert read(types.Cluster, text.encode(), Form.XML) == types.Cluster(name="east")
+    text = json.dumps({name: {"x": 1}, "name": "east"})
+    assert read(types.Cluster, text.encode(), Form.JSON) == types.Cluster(name="east")
+
+
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        (b"<filter><comment>c</comment><position>1</position></filter>", Form.XML),
-        (b'{"position": 1, "comment": "c"}', Form.JSON),
+        (b"<filter><colour>c</colour><position>1</position></filter>", Form.XML),
+        (b'{"position": 1, "colour": "c"}', Form.JSON),
     ],
 )
 def test_a_field_that_is_not_known_is_refused_and_an_attribute_ignored(text, form):
-    with pytest.raises(MalformedBody, match="no field 'comment'"):
+    with pytest.raises(MalformedBody, match="no field 'colour'"):
         read(types.Filter, text, form)
     text = b'<filter new="1"><position>1</position></filter>'
     assert read(types.Filter, text, Form.XML) == types.Filter(position=1)
 
 
 def test_what_another_engine_tells_beside_is_ignored():
-    text = b"<filters><filter><comment>c</comment><position>1</position></filter></filters>"
+    text = b"<filters><filter><colour>c</colour><position>1</position></filter></filters>"
     assert read_collection(types.Filter, text) == [types.Filter(position=1)]
 
 
