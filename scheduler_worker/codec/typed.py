@@ -4,6 +4,7 @@ msgspec converts; its messages are rewritten here. Values of secret fields never
 or a log: :func:`redacted`.
 """
 
+import contextlib
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -34,6 +35,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 """msgspec's names of types, as errors name them, and Python's classes of them."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_ESCAPED = re.compile(rb"\\u00[01]|\\[bf]")
 _AT_KEY = re.compile(r" - at `key` in `(.*)`$")
 _AT = re.compile(r" - at `(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -63,6 +65,10 @@ def check_characters(value: Any) -> None:
 
     Not every store keeps one; the ends of lines and tabs of a text are none.
     """
+    # A large body is checked in a piece first: JSON escapes each control character.
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        if not _ESCAPED.search(msgspec.json.encode(value)):
+            return
     left = [("", value)]
     while left:
         path, each = left.pop()

@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from scheduler_worker import codec
+from scheduler_worker.codec.typed import check_characters
+from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES
 from tests.support.samples import refused
 
@@ -46,3 +48,19 @@ def test_a_type_of_the_callers_choice():
     assert refused(codec.decode_as, Target, {"topic": "t", "x": 1}, "reply_to") == (
         "reply_to.x: is not known here"
     )
+
+
+@pytest.mark.parametrize("code", range(0x21))
+def test_control_characters_are_found_in_names_and_texts(code):
+    character = chr(code)
+    is_one = code < 0x20 and character not in "\t\n\r"
+    for value in ({"a": ["x" + character]}, {"a": {character: 1}}, {"a": 2**70, "b": character}):
+        if is_one:
+            with pytest.raises(RequestError, match="holds a control character"):
+                check_characters(value)
+        else:
+            check_characters(value)
+
+
+def test_an_escape_that_is_written_out_is_no_control_character():
+    check_characters({"a": "\\u0001"})
