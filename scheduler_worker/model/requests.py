@@ -28,7 +28,7 @@ MAX_INSTANCES = 10_000
 
 Property = (
     Annotated[
-        list[LongText | int | float | list[Any] | dict[str, Any] | None],
+        list[LongText | bool | int | float | list[Any] | dict[str, Any] | None],
         Meta(max_length=MAX_TRAITS),
     ]
     | LongText
