@@ -1,5 +1,6 @@
 """The wheel with what it requires and without its extras: every program and command starts."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,15 +16,18 @@ import msgspec
 import pytest
 import yaml
 
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.cli.ctl import Ctl
 from scheduler_worker.cli.manage import Manage
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.factories import open_state
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.policies import create_policy, remove_policy
 from scheduler_worker.operations.simulations import begin_rehearsal
 from scheduler_worker.operations.units import list_units
 from tests.support import commands, tuners
-from tests.support.edges import AnyOperation, right
+from tests.support.edges import AnyOperation, lose_worker, right
 from tests.support.engine import PASSWORD, USER, FakeEngine
 from tests.support.json_server import serving
 from tests.support.packages import ROOT, build, checkout, registered_in
@@ -210,8 +214,17 @@ def placed(client: SchedulerClient) -> str:
     return instance
 
 
+def lose(url: str) -> None:
+    """A worker that was killed, which can be dismissed."""
+    with contextlib.closing(
+        open_state(StateSettings(url=url, hold_timeout_s=5.0), SystemClock())
+    ) as state:
+        lose_worker(state, "w0")
+
+
 @pytest.mark.deep
-def test_every_command_works(installation, client):
+def test_every_command_works(installation, client, redis_url):
+    lose(redis_url)
     with serving(FakeEngine) as engine:
         values = {
             "root": ROOT,
@@ -244,7 +257,7 @@ def ask_rest(port: int, operation: AnyOperation, given: Mapping[str, Any]) -> An
 
 
 @pytest.mark.deep
-def test_every_operation_works_over_rpc_and_rest(installation, client):
+def test_every_operation_works_over_rpc_and_rest(installation, client, redis_url):
     manage = f"{MANAGE} user add anna --role administrator < password", f"{MANAGE} db upgrade"
     assert installation.failures(manage) == ""
     order = ["POST", "PUT", "GET", "DELETE"]
@@ -254,6 +267,7 @@ def test_every_operation_works_over_rpc_and_rest(installation, client):
         units = rest(list_units, {})["items"]
         unit = next(each["id"] for each in units if each["can_be_switched"])
         for edge in "REST", "RPC":
+            lose(redis_url)
             ids = {"one": placed(client), "host-east": "tuned", "w1": "one"}
             for each in sorted(OPERATIONS, key=lambda each: order.index(each.method)):
                 if each is remove_policy:  # the other one is attached now

@@ -20,6 +20,7 @@ CTL: Mapping[str, str] = {
     "worker show": "one",
     "worker drain": "one --last --wait 60",
     "worker resume": "one",
+    "worker dismiss": "w0",
     "host report": "{root}/examples/hosts.yaml",
     "host list": "--long",
     "host show": "compute-1",

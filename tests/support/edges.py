@@ -22,7 +22,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Role
 from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.rights import Access, Rights
-from scheduler_worker.ports import Put, Transaction
+from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
@@ -107,16 +107,17 @@ def filled() -> Rest:
     rest.tuning.set("balloon", BALLOON)
     rest.simulations.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
     tuned(rest.world.state, "east", "uuid-host-east", rest.clock.time_s())
-    lose_worker(rest, "w0")
+    lose_worker(rest.world.state, "w0")
     return rest
 
 
-def lose_worker(rest: Rest, name: str) -> None:
+def lose_worker(state: Store, name: str) -> None:
     """A worker that reported an hour ago, and was killed then."""
     facts = WorkerFacts(name=name, version="1", topic="scheduler")
-    report = WorkerReport(facts=facts, at_s=rest.clock.time_s() - 3600)
+    now_s = state.changes(presence.REPORTS_SCOPE, Seen()).now_s
+    report = WorkerReport(facts=facts, at_s=now_s - 3600)
     put = Put(f"w:{name}", msgspec.json.encode(report))
-    rest.world.state.write(presence.REPORTS_SCOPE, [Transaction([put])])
+    state.write(presence.REPORTS_SCOPE, [Transaction([put])])
 
 
 class OneWorker:
