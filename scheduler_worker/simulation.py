@@ -47,11 +47,12 @@ def rehearse(
     say: Callable[[int, int], None],
     *,
     most: int | None = None,
+    end: Callable[[], str | None] = lambda: None,
 ) -> SimulationSummary:
     """Decide again, with the options of ``settings``, and sum up.
 
     ``say`` hears how many decisions have been made, of how many. ``most`` bounds the changes of
-    each kind.
+    each kind. ``end`` is asked after each decision: a text says why the rest is left out.
 
     Raises:
         RequestError: names a host or cluster that is not there, or what is wrong in a report.
@@ -73,9 +74,15 @@ def rehearse(
         total = len(plan.decisions)
         say(0, total)
         made = decided(plan, fleet, state, clock, pipelines)
-        changed = list(watched(made, lambda done: say(done, total)))
+        changed = []
+        left_out = dict(plan.left_out)
+        for decision in watched(made, lambda done: say(done, total)):
+            changed.append(decision)
+            if len(changed) < total and (why := end()) is not None:
+                left_out[why] = total - len(changed)
+                break
         after = copies.snapshot_of(fleet)
-    return summarized(changed, plan.left_out, snapshot, after, most=most)
+    return summarized(changed, left_out, snapshot, after, most=most)
 
 
 def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:

@@ -21,6 +21,7 @@ from cliff.lister import Lister
 from cliff.show import ShowOne
 
 from scheduler_worker.cli.commands import PlainCommand, add_connection, connected
+from scheduler_worker.cli.progress import counted
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
@@ -68,7 +69,7 @@ class _Bound(FleetCommand):
         if issubclass(self.operation.parameters, PageQuery):
             most = self.operation.most
             text = f"at most so many; default: {'all of them' if most is None else most}"
-            parser.add_argument("--limit", type=_count, default=most, metavar="N", help=text)
+            parser.add_argument("--limit", type=count, default=most, metavar="N", help=text)
             parser.add_argument("--marker", help="begin where the end of a page before says")
         if self.operation.long:
             parser.add_argument("--long", action="store_true", help="more columns")
@@ -123,7 +124,8 @@ class _List(_Bound, FleetLister):
         columns = self.operation.columns or _all_fields(self.operation.answer.__args__[0])
         if getattr(arguments, "long", False):
             columns = {**columns, **self.operation.long}
-        rows = [_row(columns, item) for item in self._items(client, arguments)]
+        items = counted(self._items(client, arguments), f"reading with {self.operation.name}")
+        rows = [_row(columns, item) for item in items]
         return tuple(columns), rows
 
     def _items(self, client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[Any]:
@@ -311,7 +313,8 @@ def moment(text: str) -> datetime:
         ) from None
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """An argument that is a number above 0. Raises ArgumentTypeError."""
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:
         raise argparse.ArgumentTypeError(f"{text!r}: write a whole number above 0")
     return int(text)

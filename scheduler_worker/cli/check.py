@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from scheduler_worker import conf as configuration
 from scheduler_worker import preflight
 from scheduler_worker.cli import UNUSABLE
+from scheduler_worker.cli.progress import ProgressReport, awaited
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.redaction import redacted
 
@@ -41,7 +42,8 @@ def run(conf: Configuration) -> int:
         for text in texts:
             _print(kind, text)
     if conf.check_connections and not wrong:
-        wrong += list(_broken_connections(conf, settings))
+        with ProgressReport().shown():
+            wrong += list(_broken_connections(conf, settings))
     if wrong:
         return _end("a worker would not start, or not serve, with this", UNUSABLE)
     if unknown or missing:
@@ -50,7 +52,8 @@ def run(conf: Configuration) -> int:
 
 
 def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
-    for name, problem, notes, _ in preflight.connections(conf, settings):
+    connections = awaited(preflight.connections(conf, settings), "the next connection")
+    for name, problem, notes, _ in connections:
         if problem:
             _print("wrong", problem)
             yield problem

@@ -152,7 +152,7 @@ def connected(arguments: argparse.Namespace) -> "Iterator[SchedulerClient]":
     """
     from oslo_config import cfg
 
-    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.cli.asking import AskingClient
     from scheduler_worker.rpc.transport import Bus, is_named
 
     conf = configuration_of(arguments)
@@ -165,7 +165,7 @@ def connected(arguments: argparse.Namespace) -> "Iterator[SchedulerClient]":
         raise ConfigError(str(error)) from None
     with bus:
         try:
-            yield SchedulerClient(bus, topic=topic, timeout_s=arguments.timeout)
+            yield AskingClient(bus, topic=topic, timeout_s=arguments.timeout)
         except CallTimeout as error:
             raise CallTimeout(
                 f"No answer within {arguments.timeout:g} s on topic {topic} at {bus.url} "

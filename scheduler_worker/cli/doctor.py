@@ -5,6 +5,7 @@ import json
 import sys
 
 from scheduler_worker.cli.commands import PlainCommand, add_config, configuration_of, say
+from scheduler_worker.cli.progress import awaited
 from scheduler_worker.errors import ConfigError
 
 
@@ -36,7 +37,7 @@ class Doctor(PlainCommand):
 
         findings = []
         try:
-            for finding in examine(configuration_of(parsed_args)):
+            for finding in awaited(examine(configuration_of(parsed_args)), "the next check"):
                 findings.append(finding)
                 if not parsed_args.json:
                     say(str(finding))

@@ -16,6 +16,7 @@ from msgspec import structs
 from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.commands import seconds
 from scheduler_worker.cli.files import read_yaml
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import ConfigError, NotFound, RequestError
 from scheduler_worker.model.decision_history import RESULTS, DecisionId
 from scheduler_worker.operations.decisions import DecisionOutline, DecisionsQuery, list_decisions
@@ -155,15 +156,19 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
     """Raises RequestError where a worker has something in hand after so many seconds."""
     deadline_s = time.monotonic() + timeout_s
     for name in names:
-        while True:
-            bus = client.call(get_worker, NamedWorker(name)).bus
-            if (running := int(bus["running"]) + int(bus["waiting"])) == 0:
-                break
-            if time.monotonic() > deadline_s:
-                problem = f"{name} has {running} requests in hand after {timeout_s:g} s"
-                raise RequestError("worker", problem)
-            time.sleep(_LOOK_S)
+        with doing(f"waiting for {name} to finish") as activity:
+            while running := _in_hand(client, name):
+                activity.far(running, unit=" requests in hand")
+                if time.monotonic() > deadline_s:
+                    problem = f"{name} has {running} requests in hand after {timeout_s:g} s"
+                    raise RequestError("worker", problem)
+                time.sleep(_LOOK_S)
         sys.stdout.write(f"{name}: drained\n")
+
+
+def _in_hand(client: SchedulerClient, worker: str) -> int:
+    bus = client.call(get_worker, NamedWorker(worker)).bus
+    return int(bus["running"]) + int(bus["waiting"])
 
 
 class TailDecisions(FleetCommand):

@@ -23,6 +23,7 @@ from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, PolicyChange
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.factories import policy_administration
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     cluster_map = _cluster_map(arguments.cluster_map)
     password = _password(arguments.password_file, arguments.user)
     client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
-    with client:
+    with client, doing("reading the engine's policies"):
         engine = client.read()
     external = (unit for unit in engine.units if not unit.internal)
     units = {text for unit in external for text in (unit.id, unit.name) if text}
@@ -91,9 +92,10 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         policy_texts.make(administration, changes, who)
         for _, cluster, policy, parameters, _ in attachments:
             # A cluster may be attached before its hosts report here for the first time.
-            administration.attachments.attach(
-                cluster, who, policy=policy.id, parameters=parameters, is_new=True
-            )
+            with doing(f"attaching {cluster}"):
+                administration.attachments.attach(
+                    cluster, who, policy=policy.id, parameters=parameters, is_new=True
+                )
             say(f"attached: {cluster}")
     return 0
 

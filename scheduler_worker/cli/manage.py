@@ -2,13 +2,14 @@
 
 import argparse
 import logging
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.cli.commands import PlainCommand, add_config, configuration_of
 from scheduler_worker.cli.program import REFUSED, CommandProgram
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
 
 if TYPE_CHECKING:
@@ -78,13 +79,17 @@ class ManageCommand(PlainCommand):
 
         return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))
 
+    @contextmanager
     def administration(
         self, units: Collection[str] | None = None
-    ) -> "AbstractContextManager[PolicyAdministration]":
+    ) -> "Iterator[PolicyAdministration]":
         """The use cases of administrators, with these units of files or all.
 
         Raises ConfigError, PolicyStoreUnavailable.
         """
         from scheduler_worker.factories import policy_administration
 
-        return policy_administration(self.settings(), units)
+        with ExitStack() as stack:
+            with doing("opening the policy store and the shared state"):
+                opened = stack.enter_context(policy_administration(self.settings(), units))
+            yield opened

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scheduler_worker.cli.commands import confirmed, say
 from scheduler_worker.cli.manage import ManageCommand
+from scheduler_worker.cli.progress import doing
 
 if TYPE_CHECKING:
     from scheduler_worker.backends.sql.migrate import PolicySchema
@@ -27,7 +28,8 @@ class Upgrade(ManageCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with _schema(self) as schema:
             before = schema.current()
-            schema.upgrade(parsed_args.version)
+            with doing(f"changing the tables of {schema.name}"):
+                schema.upgrade(parsed_args.version)
             _say_versions(before, schema.current())
 
 
@@ -54,7 +56,8 @@ class Downgrade(ManageCommand):
                 f"{parsed_args.version}, and lose what only the newer ones can hold?"
             ):
                 return 1
-            schema.downgrade(parsed_args.version)
+            with doing(f"changing the tables of {schema.name}"):
+                schema.downgrade(parsed_args.version)
             _say_versions(before, schema.current())
         return 0
 
@@ -76,7 +79,8 @@ class ShowVersion(ManageCommand):
 def _schema(command: ManageCommand) -> "closing[PolicySchema]":
     from scheduler_worker.factories import open_policy_schema
 
-    return closing(open_policy_schema(command.settings().policy_store))
+    with doing("opening the policy store"):
+        return closing(open_policy_schema(command.settings().policy_store))
 
 
 def _say_versions(before: str, after: str) -> None:

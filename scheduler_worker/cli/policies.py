@@ -20,6 +20,7 @@ from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow
 from scheduler_worker.cli.commands import confirmed
 from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, difference, read_policies, write_policies
+from scheduler_worker.cli.progress import counted
 from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
 from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
 from scheduler_worker.operations.clusters import (
@@ -65,7 +66,8 @@ class ListPolicies(_InForce, FleetLister):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
         columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
         rows = []
-        for cluster in client.every(list_clusters, PageQuery(limit=PAGE)):
+        clusters = list(client.every(list_clusters, PageQuery(limit=PAGE)))
+        for cluster in counted(clusters, "reading policies of clusters", len(clusters)):
             policy = _get(client, cluster.name)
             balance = Optional(policy.balance.unit if policy.balance else None)
             sizes = len(policy.filters), len(policy.weights)
@@ -270,7 +272,8 @@ class InForce(NamedTuple):
         """The policies of some clusters, or of all."""
         listed = client.every(list_clusters, PageQuery(limit=PAGE)) if clusters is None else ()
         names = [cluster.name for cluster in listed] if clusters is None else clusters
-        return cls({name: _get(client, name) for name in names})
+        named = counted(names, "reading policies of clusters", len(names))
+        return cls({name: _get(client, name) for name in named})
 
     def newest(self) -> list[ClusterPolicy]:
         """Each policy once, in its newest version, by name."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import structs
 
 from scheduler_worker.cli.files import parsed, written
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
 from scheduler_worker.policy_store import StoredPolicy
@@ -115,7 +116,8 @@ def _stored(stored: Sequence[StoredPolicy], entry: Given) -> StoredPolicy | None
 def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) -> None:
     """Check each change, and print it. Raises Invalid or NameTaken for one that is refused."""
     for before, after in changes:
-        administration.check(after)
+        with doing(f"checking {after.name}"):
+            administration.check(after)
         now = before.document if before else None
         name = f"{now.name}, version {now.version}" if now else "not stored"
         sys.stdout.writelines(difference(now, after, name, after.name))
@@ -139,9 +141,10 @@ def make(
 ) -> None:
     """Make the changes, and print what was done; a policy that changed meanwhile is refused."""
     for before, after in changes:
-        if before is None:
-            administration.add(after, actor)
-        else:
-            attached = administration.attachments.of(after.id)
-            administration.put(after, actor, before, attached)
+        with doing(f"storing {after.name}"):
+            if before is None:
+                administration.add(after, actor)
+            else:
+                attached = administration.attachments.of(after.id)
+                administration.put(after, actor, before, attached)
         sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")

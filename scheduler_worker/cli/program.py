@@ -19,6 +19,7 @@ from cliff.app import App
 from cliff.commandmanager import CommandManager
 
 from scheduler_worker import __version__
+from scheduler_worker.cli.progress import ProgressReport
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.redaction import redacted
 
@@ -118,7 +119,8 @@ class CommandProgram(App):
         if not self.options.debug:
             logging.disable(self.SILENCED)
         try:
-            status = super().run_subcommand(argv)
+            with ProgressReport().shown():
+                status = super().run_subcommand(argv)
         finally:
             logging.disable(silenced)
         return status if self._failure is None else self._report(self._failure)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler_worker.cli.bind import json_of, moment
+from scheduler_worker.cli.bind import PAGE, count, json_of, moment
 from scheduler_worker.cli.commands import (
     PlainCommand,
     add_connection,
     configuration_of,
     connected,
     say,
+    seconds,
 )
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.conversion import convert
 from scheduler_worker.model.decision_history import (
     DecisionDetails,
@@ -29,12 +34,21 @@ from scheduler_worker.operations.decisions import (
     StoredDecision,
     list_stored_decisions,
 )
+from scheduler_worker.operations.operation import when
 from scheduler_worker.operations.simulations import RecordsQuery, list_records
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.simulations import Change, ChangedDecision, SimulationSummary
+    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.model.simulations import (
+        Change,
+        ChangedDecision,
+        RecordsPage,
+        SimulationSummary,
+    )
     from scheduler_worker.service.simulation.copies import Snapshot
 
+MOST = 10_000
+"""Decisions of one simulation, unless more are wanted."""
 _SAID: dict[Change, str] = {
     "refused": "would be refused",
     "placed": "would be placed",
@@ -60,6 +74,12 @@ class RehearseDecisions(PlainCommand):
     decision: nobody knows for how long it stayed. One that takes NUMA cells, devices or other
     providers of its host stays where it is. Resources that providers share are not known here, and
     no host is attested.
+
+    It decides some hundred to a thousand decisions a second, and says on stderr how far it is. The
+    newest 10,000 are taken; --most and --within set other bounds. Ctrl-C while it decides ends it
+    with what was decided until then. --drain alone needs no decisions of other clusters.
+
+    It does not say whether the instances that are on a host now fit elsewhere.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -71,6 +91,14 @@ class RehearseDecisions(PlainCommand):
         span.add_argument("--until", type=moment, metavar="TIME", help="before this time")
         span.add_argument("--cluster", help="only decisions of this cluster, which --policy is for")
         span.add_argument("--project", help="only decisions of this project")
+        span.add_argument(
+            "--most", type=count, default=MOST, metavar="N",
+            help="the newest N of these; default: %(default)d",
+        )  # fmt: skip
+        span.add_argument(
+            "--within", type=seconds, metavar="SECONDS",
+            help="decide no longer than this, the oldest first; default: until all are decided",
+        )  # fmt: skip
         tried = parser.add_argument_group("what is tried")
         tried.add_argument(
             "--policy", type=Path, metavar="FILE",
@@ -100,14 +128,16 @@ class RehearseDecisions(PlainCommand):
         add_connection(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        summary = _summary(parsed_args)
+        bound, summary = _rehearsed(parsed_args)
         if parsed_args.json:
+            sys.stderr.write("".join(f"{line}\n" for line in bound))
             sys.stdout.write(json_of(summary))
         else:
-            say(*_lines(summary, parsed_args.limit))
+            say(*bound, *_lines(summary, parsed_args.limit))
 
 
-def _summary(arguments: argparse.Namespace) -> SimulationSummary:
+def _rehearsed(arguments: argparse.Namespace) -> tuple[list[str], SimulationSummary]:
+    """What was not taken, in sentences, and the summary."""
     from scheduler_worker import codec, conf
     from scheduler_worker.cli.fleet import read_reports
     from scheduler_worker.cli.policies import read_one
@@ -119,36 +149,104 @@ def _summary(arguments: argparse.Namespace) -> SimulationSummary:
     reports = read_reports(arguments.add_hosts) if arguments.add_hosts else []
     added = codec.decode_host_reports(reports) if reports else []
     tried = Tried(policy, arguments.cluster, arguments.drain, added)
-    snapshot, decisions = _copied(arguments)
-    with _changing_line() as write:
-
-        def progress(done: int, total: int) -> None:
-            if done:
-                write(f"{done:,} of {total:,} decisions rehearsed")
-
-        return rehearse(settings, snapshot, decisions, tried, progress)
+    bound, snapshot, decisions = _copied(arguments)
+    with (
+        doing(f"rehearsing {len(decisions):,} decisions", at_once=True) as activity,
+        _ends(arguments.within) as end,
+    ):
+        return bound, rehearse(settings, snapshot, decisions, tried, activity.far, end=end)
 
 
-def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
+def _copied(
+    arguments: argparse.Namespace,
+) -> tuple[list[str], Snapshot, Sequence[KeptDecision]]:
+    """What was not taken, in sentences; the hosts and the decisions, the newest first."""
     from scheduler_worker.service.simulation import copies
-    from scheduler_worker.simulation import watched
 
     if arguments.saved:
-        return copies.read(arguments.saved)
-    names = ("cluster", "project", "since", "until")
-    query = DecisionsQuery(limit=1000, **{name: getattr(arguments, name) for name in names})
-    with connected(arguments) as client, _changing_line() as write:
-        snapshot = copies.assembled(
-            lambda cluster, marker: client.call(
-                list_records, RecordsQuery(cluster=cluster, marker=marker)
-            )
-        )
-        stored = client.every(list_stored_decisions, query)
-        read = watched(stored, lambda number: write(f"{number:,} decisions read"))
-        decisions = [_decision(decision) for decision in read]
+        with doing(f"reading {arguments.saved}", at_once=True):
+            snapshot, decisions = copies.read(arguments.saved)
+        number = f"{arguments.most:,} of {len(decisions):,}"
+    else:
+        snapshot, decisions = _asked(arguments)
+        number = f"{arguments.most:,}"
+    taken, bound = decisions[: arguments.most], []
+    if len(decisions) > len(taken):
+        since = f"{when(taken[-1].outline.decided_at_s):%Y-%m-%d %H:%M:%SZ}"
+        bound = [f"The newest {number} decisions are taken, since {since}; --most takes more"]
     if arguments.save:
-        copies.write(arguments.save, snapshot, decisions)
+        copies.write(arguments.save, snapshot, taken)
+    return bound, snapshot, taken
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
+    """What the workers know, with one decision more than are taken if there are more."""
+    most = arguments.most
+    with connected(arguments) as client:
+        snapshot = _snapshot(client)
+        query = _query(arguments, snapshot)
+        decisions = []
+        with doing("reading decisions", at_once=True) as activity:
+            for stored in islice(client.every(list_stored_decisions, query), most + 1):
+                decisions.append(_decision(stored))
+                activity.far(min(len(decisions), most), unit=f", {most:,} at most")
     return snapshot, decisions
+
+
+def _snapshot(client: SchedulerClient) -> Snapshot:
+    from scheduler_worker.service.simulation import copies
+
+    def read(cluster: str | None, marker: str | None) -> RecordsPage:
+        return client.call(list_records, RecordsQuery(cluster=cluster, marker=marker))
+
+    with doing("reading the records of hosts", at_once=True) as activity:
+        return copies.assembled(
+            read,
+            lambda done, total, number: activity.far(done, total, f" clusters, {number:,} records"),
+        )
+
+
+def _query(arguments: argparse.Namespace, snapshot: Snapshot) -> DecisionsQuery:
+    """Which decisions are read: of the only cluster in which something is tried, or of all.
+
+    Raises RequestError for a drained host that is not there.
+    """
+    from scheduler_worker.service.simulation.deciding import found
+
+    cluster = arguments.cluster
+    drained = {cluster for cluster, _ in found(snapshot, arguments.drain)}
+    others = arguments.policy, arguments.options, arguments.add_hosts
+    if len(drained) == 1 and cluster is None and not any(others) and not arguments.save:
+        [cluster] = drained
+    names = ("project", "since", "until")
+    limit = min(PAGE, arguments.most + 1)
+    return DecisionsQuery(
+        cluster=cluster, limit=limit, **{name: getattr(arguments, name) for name in names}
+    )
+
+
+@contextlib.contextmanager
+def _ends(within_s: float | None) -> Iterator[Callable[[], str | None]]:
+    """Says why to end before all is decided: the time is over, or Ctrl-C; a second one ends all."""
+    due_s = None if within_s is None else time.monotonic() + within_s
+    is_interrupted = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    def end() -> str | None:
+        if is_interrupted:
+            return "Ctrl-C came before they were decided"
+        is_over = due_s is not None and time.monotonic() >= due_s
+        return "the time of --within was over before they were decided" if is_over else None
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield end
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _decision(stored: StoredDecision) -> KeptDecision:
@@ -157,29 +255,10 @@ def _decision(stored: StoredDecision) -> KeptDecision:
     return KeptDecision(DecisionId.parse(stored.id), outline, details)
 
 
-@contextlib.contextmanager
-def _changing_line() -> Iterator[Callable[[str], None]]:
-    """Writes a text over the one before, on a terminal, and in the end nothing."""
-    width = 0
-
-    def write(text: str) -> None:
-        nonlocal width
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{text:<{width}}\r")
-            sys.stderr.flush()
-            width = len(text)
-
-    try:
-        yield write
-    finally:
-        if width:
-            write("")
-
-
 def _lines(summary: SimulationSummary, limit: int) -> Iterator[str]:
     yield f"{summary.rehearsed:,} decisions rehearsed"
-    for why, count in summary.left_out.items():
-        yield f"  {count:,} left out: {why}"
+    for why, number in summary.left_out.items():
+        yield f"  {number:,} left out: {why}"
     yield f"placed:  {summary.placed.before:,} -> {summary.placed.after:,}"
     yield f"refused: {summary.refused.before:,} -> {summary.refused.after:,}"
     yield f"on the same hosts, or refused as before: {summary.counts['same']:,}"

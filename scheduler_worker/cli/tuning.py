@@ -15,6 +15,7 @@ from typing import Any
 from scheduler_worker.cli import charts
 from scheduler_worker.cli.commands import PlainCommand, say
 from scheduler_worker.cli.files import read_text, read_yaml
+from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.tuning.statistics import sample_of
@@ -213,7 +214,8 @@ def _dry_run(arguments: argparse.Namespace) -> tuple[Program, list[Cycle]]:
     parameters = read_parameters(arguments.parameters) if arguments.parameters else {}
     samples = read_samples(arguments.samples, parameters, at_most=charts.MAX_CYCLES)
     cycles = repeated(samples, arguments.cycles or len(samples))
-    return program, dry_run(program, cycles, interval_s=arguments.interval)
+    with doing("evaluating the policies"):
+        return program, dry_run(program, cycles, interval_s=arguments.interval)
 
 
 def _diagnosed(cycles: Sequence[Cycle], interval_s: float) -> Iterator[str]:

@@ -26,6 +26,7 @@ MAX_LIMIT = 1000
 MAX_EXAMINED = 5_000
 """How many records one call looks at."""
 _READ_AT_ONCE = 200
+_READ_FIRST = 10
 
 
 class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,9 @@ class KeptDecisions:
         """
         # What was decided over several clusters is kept with what belongs to none.
         scopes = {query.cluster, GLOBAL} if query.cluster is not None else set(self._scopes())
-        logs = [self._newest_in(scope, query) for scope in sorted(scopes)]
+        # Most of what is read ahead of many logs would be of no page: their first parts are small.
+        first = max(_READ_FIRST, min(_READ_AT_ONCE, limit // max(1, len(scopes))))
+        logs = [self._newest_in(scope, query, first) for scope in sorted(scopes)]
         newest = heapq.merge(*logs, key=lambda each: each[0], reverse=True)
         decisions: list[KeptDecision] = []
         last: DecisionId | None = None
@@ -117,21 +120,27 @@ class KeptDecisions:
             details_of |= dict(zip(some, details, strict=True))
         return [details_of[decision_id] for decision_id in ids]
 
-    def _newest_in(self, scope: str, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
+    def _newest_in(
+        self, scope: str, query: DecisionQuery, first: int
+    ) -> Iterator[tuple[DecisionId, Logged]]:
         before = _before(scope, query)
-        for logged in self._read(scope, query.instance, before):
+        for logged in self._read(scope, query.instance, before, first):
             if query.since_s is not None and logged.position.ms < 1000 * query.since_s:
                 return
             yield DecisionId(logged.position, scope), logged
 
-    def _read(self, scope: str, instance: str | None, before: Position | None) -> Iterator[Logged]:
+    def _read(
+        self, scope: str, instance: str | None, before: Position | None, first: int
+    ) -> Iterator[Logged]:
         if instance is not None:
             records = self._log.of_instance(scope, instance)
             yield from (record for record in records if before is None or record.position < before)
             return
-        while page := self._log.newest(scope, before=before, count=_READ_AT_ONCE):
+        count = first
+        while page := self._log.newest(scope, before=before, count=count):
             yield from page
             before = page[-1].position
+            count = min(2 * count, _READ_AT_ONCE)
 
 
 def _before(scope: str, query: DecisionQuery) -> Position | None:

@@ -5,6 +5,7 @@ Records have the form of the shared state, so only programs of one release read 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from heapq import nsmallest
 from pathlib import Path
 
 import msgspec
@@ -67,18 +68,24 @@ def snapshot_of(fleet: Fleet) -> Snapshot:
     return assembled(partial(page_of, fleet))
 
 
-def assembled(read: ReadPage) -> Snapshot:
-    """All scopes, page by page, so that no decision waits for long; raises what ``read`` does."""
+def assembled(read: ReadPage, say: Callable[[int, int, int], None] = lambda *_: None) -> Snapshot:
+    """All scopes, page by page, so that no decision waits for long; raises what ``read`` does.
+
+    ``say`` hears of how many clusters, of how many, all was read, and how many records.
+    """
     shared = read(None, None)
     pages = {GLOBAL: [shared]}
-    for key in shared.records:
-        if key.startswith(records.CLUSTER):
-            name = key.removeprefix(records.CLUSTER)
-            page = read(name, None)
-            pages[name] = [page]
-            while page.next is not None:
-                page = read(name, page.next)
-                pages[name].append(page)
+    names = [key for key in shared.records if key.startswith(records.CLUSTER)]
+    count = 0
+    for done, name in enumerate(key.removeprefix(records.CLUSTER) for key in names):
+        pages[name] = []
+        marker: str | None = None
+        while not pages[name] or marker is not None:
+            page = read(name, marker)
+            pages[name].append(page)
+            marker = page.next
+            count += len(page.records)
+            say(done + (marker is None), len(names), count)
     return Snapshot(
         max(page.now_s for scope_pages in pages.values() for page in scope_pages),
         {
@@ -107,9 +114,8 @@ def page_of(
         return _page(now_s, puts, None)
     replica = fleet.cluster(cluster)
     with replica.reading(fleet.store) as now_s:
-        keys = sorted(
-            key for key in replica.versions if key.startswith(_COPIED) and key > (after or "")
-        )
+        later = (key for key in replica.versions if key > (after or "") and key.startswith(_COPIED))
+        keys = nsmallest(limit + 1, later)
         shown = keys[:limit]
         puts = [put for key in shown if (put := _put(replica, key)) is not None]
     return _page(now_s, puts, shown[-1] if len(keys) > limit else None)

@@ -195,15 +195,23 @@ def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
                 problem = f"there is no cluster {cluster!r:.80}; known are {known}"
                 raise RequestError("cluster", problem)
             yield cluster, records.put_policy(tried.policy)
-    drained, missing = set(tried.drained), set(tried.drained)
-    for cluster, by_key in clusters.items() if tried.drained else ():
+    for cluster, host in found(snapshot, tried.drained):
+        service = {**host.service, "disabled": True}
+        yield cluster, records.put_host(structs.replace(host, service=service))
+
+
+def found(snapshot: Snapshot, names: Collection[str]) -> list[tuple[str, HostRecord]]:
+    """The hosts of these names, each with its cluster; raises RequestError for a missing one."""
+    wanted, missing = set(names), set(names)
+    hosts = []
+    for cluster, by_key in snapshot.clusters.items() if names else ():
         for host in hosts_in(by_key):
-            if not drained.isdisjoint(names := known_as(host)):
-                missing.difference_update(names)
-                service = {**host.service, "disabled": True}
-                yield cluster, records.put_host(structs.replace(host, service=service))
+            if not wanted.isdisjoint(known := known_as(host)):
+                missing.difference_update(known)
+                hosts.append((cluster, host))
     if missing:
         raise RequestError("host", f"there is no host {min(missing)!r:.80}")
+    return hosts
 
 
 def planned(

@@ -1,11 +1,13 @@
 """scheduler-workerctl rehearse: against a worker in this process, whose state stays as it was."""
 
 import json
+import signal
 
 import pytest
 import yaml
 
 from scheduler_worker.cli.ctl import main
+from scheduler_worker.cli.progress import Activity
 from scheduler_worker.errors import NoValidHost
 from tests.support.services import host
 from tests.support.workers import write_config
@@ -59,7 +61,8 @@ def test_under_the_same_conditions_as_many_are_placed_and_nothing_is_touched(
     before = records_of(client)
     status, out, err = rehearse("--json")
     found = json.loads(out)
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err == "reading the records of hosts\nreading decisions\nrehearsing 6 decisions\n"
     assert found["rehearsed"] == 6
     assert found["placed"] == {"before": 5, "after": 5}
     assert found["left_out"] == {}
@@ -76,8 +79,8 @@ def test_a_stricter_policy_names_what_it_would_have_refused(built, rehearse, tmp
     path = tmp_path / "strict.yaml"
     strict = {**STRICT, "parameters": {"max_instances_per_host": "1"}}
     path.write_text(yaml.safe_dump({"policies": [strict]}))
-    status, out, err = rehearse("--policy", str(path), "--json")
-    assert (status, err) == (0, "")
+    status, out, _ = rehearse("--policy", str(path), "--json")
+    assert status == 0
     found = json.loads(out)
     refused = [each for each in found["changes"] if each["change"] == "refused"]
     assert [each["instances"] for each in refused] == [["i3"], ["i4"], ["i5"]]
@@ -127,9 +130,47 @@ def test_copies_are_rehearsed_without_the_workers(built, rehearse, tmp_path, cap
 def test_what_is_wrong_is_named(built, rehearse, tmp_path):
     status, _, err = rehearse("--drain", "nobody")
     assert (status, "there is no host 'nobody'" in err) == (1, True)
+    assert "reading decisions" not in err
     path = tmp_path / "copies.jsonl"
     path.write_text("{}")
     status, _, err = rehearse("--from", str(path))
     assert status == 2
     assert f"{path}: is no copy, at its beginning" in err
     assert rehearse("--from", str(tmp_path / "none"))[0] == 2
+
+
+def test_the_newest_are_taken_up_to_a_bound(built, rehearse, tmp_path):
+    status, out, _ = rehearse("--most", "2")
+    assert status == 0
+    assert out.startswith("The newest 2 decisions are taken, since 2")
+    assert "; --most takes more\n2 decisions rehearsed\nplaced:  1 -> 1\n" in out
+    path = tmp_path / "copies.jsonl"
+    assert "newest" not in rehearse("--save", str(path), "--most", "6")[1]
+    status, out, err = rehearse("--from", str(path), "--most", "4", "--json")
+    assert json.loads(out)["rehearsed"] == 4
+    assert "The newest 4 of 6 decisions are taken, since 2" in err
+
+
+def test_what_is_not_decided_in_time_is_left_out(built, rehearse):
+    status, out, _ = rehearse("--within", "1e-9")
+    assert status == 0
+    assert out.startswith("1 decisions rehearsed\n  5 left out: the time of --within was over ")
+
+
+def test_ctrl_c_ends_it_with_what_was_decided(built, rehearse, monkeypatch):
+    def interrupted(activity, done, total=None, unit=""):
+        if total == 6:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Activity, "far", interrupted)
+    status, out, _ = rehearse()
+    assert status == 0
+    assert out.startswith("1 decisions rehearsed\n  5 left out: Ctrl-C came before ")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_drained_host_needs_the_decisions_of_its_cluster_alone(built, rehearse, client):
+    client.update_hosts([host("e", cluster="east")])
+    client.select_destinations({**SMALL, "scheduler_hints": {"cluster": ["east"]}}, ["i6"])
+    assert json.loads(rehearse("--drain", "e", "--json")[1])["rehearsed"] == 1
+    assert json.loads(rehearse("--json")[1])["rehearsed"] == 7

@@ -136,3 +136,23 @@ def test_the_sentence_about_a_host_is_made_when_it_is_read(records):
         "As it was stored before.",
         "Host a: first of 4 hosts that pass, by RAMWeigher (1.00).",
     ]
+
+
+def test_a_page_of_many_logs_reads_little_of_each(monkeypatch):
+    scopes = [f"c{number}" for number in range(50)]
+    records = Records()
+    records.kept = KeptDecisions(records.log, lambda: scopes)
+    for number in range(50 * 40):
+        records.clock.advance(1)
+        records.add(scopes[number % 50])
+    newest, read = records.log.newest, []
+
+    def watched(*args: Any, **named: Any) -> Any:
+        found = newest(*args, **named)
+        read.extend(found)
+        return found
+
+    monkeypatch.setattr(records.log, "newest", watched)
+    page = records.kept.page(DecisionQuery(), 100)
+    assert [int(each.outline.request_id) for each in page.decisions] == list(range(1999, 1899, -1))
+    assert len(read) <= 50 * 10

@@ -29,9 +29,14 @@ def test_pages_of_any_size_make_the_same_snapshot():
     world = World()
     world.report(host("a", instances=[{"uuid": "i1"}]), host("b"), host("c", cluster="east"))
     world.ask("i2")
-    paged = copies.assembled(lambda *asked: copies.page_of(world.fleet, *asked, limit=1))
+    said: list[tuple[int, int, int]] = []
+    paged = copies.assembled(
+        lambda *asked: copies.page_of(world.fleet, *asked, limit=1),
+        lambda *far: said.append(far),
+    )
     assert paged == copies.snapshot_of(world.fleet)
     assert {name: len(found) for name, found in paged.clusters.items()} == {"default": 4, "east": 1}
+    assert [said[0], said[-1]] == [(0, 2, 1), (2, 2, 5)]
 
 
 def test_what_is_written_is_read(tmp_path):
