@@ -6,8 +6,8 @@ Arguments are its parameters: required parameters by position, the others as opt
 from __future__ import annotations
 
 import argparse
+import json
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,12 +20,12 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from scheduler_worker.cli.commands import PlainCommand, add_connection, connected
+from scheduler_worker.cli.commands import PlainCommand, add_connection, complain, connected, say
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
 from scheduler_worker.operations.operation import Column, Operation, Page, PageQuery
-from scheduler_worker.wording import duration
+from scheduler_worker.wording import duration, one_line
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Rows that are asked for at a time."""
 _LENGTHS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_ESCAPING = frozenset({"table", "json", "yaml"})
+"""The formats whose cells, or which themselves, escape what steers a terminal."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""With one of these a spreadsheet takes a text for a formula; the others it ignores before one."""
 _TIME = "how long ago (30m, 2h, 7d), or such as 2026-01-31T12:00"
 
 
@@ -113,9 +117,16 @@ class _OfColumns(FleetCommand):
 class FleetLister(_OfColumns, Lister):
     """A command that prints a table."""
 
+    def produce_output(self, parsed_args: argparse.Namespace, names: Any, data: Any) -> int:
+        rows = [_shown(row, parsed_args.formatter) for row in data]
+        return super().produce_output(parsed_args, names, rows)
+
 
 class FleetShow(_OfColumns, ShowOne):
     """A command that prints the fields of one thing."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, names: Any, data: Any) -> int:
+        return super().produce_output(parsed_args, names, _shown(data, parsed_args.formatter))
 
 
 class _List(_Bound, FleetLister):
@@ -142,7 +153,7 @@ class _List(_Bound, FleetLister):
                 return
             if remaining is not None:
                 remaining -= len(page.items)
-        sys.stderr.write(f"There are more: --marker {marker}\n")
+        complain(f"There are more: --marker {marker}")
 
 
 class _Show(_Bound, FleetShow):
@@ -165,9 +176,9 @@ class _Do(_Bound):
                 answer = client.call(self.operation, parameters)
             except NotFound as error:
                 missing = error
-                sys.stderr.write(f"{error}\n")
+                complain(str(error))
             else:
-                sys.stdout.write(f"{self.operation.done.format(name, answer)}\n")
+                say(self.operation.done.format(name, answer))
         if missing is not None:
             raise missing
         return 0
@@ -219,6 +230,28 @@ def _field(value: Any, path: Sequence[str]) -> Any:
     return _field(value.get(name) if isinstance(value, dict) else getattr(value, name), rest)
 
 
+def _shown(row: Sequence[Any], form: str) -> tuple[Any, ...]:
+    """A row for one of cliff's formats: names that others chose steer nothing that shows them."""
+    cells = (Optional(each) if isinstance(each, str) else each for each in row)
+    if form in _ESCAPING:
+        return tuple(cells)
+    return tuple(
+        Optional(_safe(each.machine_readable(), form))
+        if isinstance(each, FormattableColumn)
+        else each
+        for each in cells
+    )
+
+
+def _safe(value: Any, form: str) -> Any:
+    """A plain value: escaped, in CSV no formula of a spreadsheet, and no command of a shell."""
+    if form == "shell":
+        return re.sub(r"[\\$`]", r"\\\g<0>", one_line(str(value)))
+    if not isinstance(value, str):
+        return value
+    return one_line(f"'{value}" if form == "csv" and value.startswith(_FORMULAS) else value)
+
+
 def cell(value: Any) -> Any:
     """A value for a table: made for people there, and plain for programs."""
     if isinstance(value, datetime):
@@ -234,14 +267,14 @@ class ListColumn(FormattableColumn[list[str]]):
     """A list of texts: with commas for people, a list for programs."""
 
     def human_readable(self) -> str:
-        return ", ".join(self._value) or "-"
+        return one_line(", ".join(self._value)) or "-"
 
 
 class Optional(FormattableColumn[Any]):
     """A value that may be absent: ``-`` for people."""
 
     def human_readable(self) -> str:
-        return "-" if self._value is None else str(self._value)
+        return "-" if self._value is None else one_line(str(self._value))
 
 
 class Seconds(FormattableColumn[float | None]):
@@ -267,7 +300,7 @@ class Document(FormattableColumn[Any]):
     def human_readable(self) -> str:
         items = self._value if isinstance(self._value, list) else [self._value]
         if all("__str__" in vars(type(item)) for item in items):
-            return "\n".join(map(str, items)) or "-"
+            return "\n".join(one_line(str(item)) for item in items) or "-"
         import yaml
 
         text: str = yaml.safe_dump(
@@ -279,9 +312,10 @@ class Document(FormattableColumn[Any]):
         return msgspec.to_builtins(self._value)
 
 
-def json_of(answer: object) -> str:
-    """An answer for programs."""
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
+def json_of(answer: object, indent: int | None = 2) -> str:
+    """An answer for programs, in ASCII: whatever it names steers no terminal."""
+    plain = json.loads(msgspec.json.encode(answer))
+    return json.dumps(plain, indent=indent).replace("\x7f", r"\u007f") + "\n"
 
 
 # Arguments

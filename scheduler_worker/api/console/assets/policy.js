@@ -1,6 +1,6 @@
 // One policy: its text, to be edited and checked as one types, and its history.
 
-import { choice, el, field, fill, goTo, table } from "./dom.js";
+import { choice, el, field, fill, goTo, shown, table } from "./dom.js";
 import { moment } from "./format.js";
 import { ask, items, request } from "./http.js";
 import { EMPTY, declared, differences, fits, textOf } from "./policytext.js";
@@ -31,7 +31,7 @@ export async function policyPage(section, { argument, signal }) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       const answer = await request("POST", `${path}/check`, { body: text, signal }).catch((error) => ({ problem: error.message }));
-      verdict.textContent = answer.problem ? `${answer.field ?? "policy"}: ${answer.problem}` : "This policy can be stored.";
+      verdict.textContent = answer.problem ? shown(`${answer.field ?? "policy"}: ${answer.problem}`) : "This policy can be stored.";
       verdict.className = answer.problem ? "problem" : "good";
     }, PAUSE_MS);
   }
@@ -188,7 +188,7 @@ class Editor {
     this.text[list].splice(to, 0, moved);
     const focused = document.activeElement?.id;
     this.#edited(list);
-    this.said.textContent = `${moved.unit} is now ${to + 1} of ${this.text[list].length}`;
+    this.said.textContent = shown(`${moved.unit} is now ${to + 1} of ${this.text[list].length}`);
     const again = document.getElementById(focused);
     (again?.disabled ? again.parentElement.querySelector("button:not(:disabled)") : again)?.focus();
   }
