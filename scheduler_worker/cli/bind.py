@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,11 +46,19 @@ class FleetCommand(PlainCommand):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        add_connection(parser)
+        self.add_connection(parser)
         return parser
 
+    def add_connection(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options that say who is asked."""
+        add_connection(parser)
+
+    def connected(self, parsed_args: argparse.Namespace) -> AbstractContextManager[Any]:
+        """Who is asked, for as long as the block lasts."""
+        return connected(parsed_args)
+
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        with connected(parsed_args) as client:
+        with self.connected(parsed_args) as client:
             return self.ask(client, parsed_args)
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
@@ -184,15 +193,19 @@ class _Do(_Bound):
         return 0
 
 
-def commands() -> dict[str, type[Command]]:
-    """The command of each operation that has one, by name."""
+def commands(of_store: type[Command] | None = None) -> dict[str, type[Command]]:
+    """The command of each operation that has one and that workers serve, by name.
+
+    With ``of_store``, the first base of their classes: each that is served with the SQL store.
+    """
     made: dict[str, type[Command]] = {}
     for operation in OPERATIONS:
-        if operation.command is not None:
+        if operation.command is not None and (operation.home == "store") == (of_store is not None):
             base: type[_Bound] = _List if operation.is_list else _Show
             if operation.answer is None or operation.done:
                 base = _Do
-            made[operation.command] = type(operation.name, (base,), {"operation": operation})
+            bases = (base,) if of_store is None else (of_store, base)
+            made[operation.command] = type(operation.name, bases, {"operation": operation})
     return made
 
 
