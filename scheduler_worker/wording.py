@@ -1,4 +1,4 @@
-"""Bounds texts and lists of names in messages, and marks where they were cut."""
+"""Bounds texts and lists of names in messages, and escapes what would steer a terminal."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,22 @@ def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of somebody else for the log: printable ASCII, with the rest escaped."""
-    return text.encode("unicode_escape", "replace").decode()
+    r"""A text with names that others chose, as it is shown: letters of any script stay.
+
+    What steers a terminal, ends a line, reorders a text or is invisible is escaped: ``\x1b``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def lines(text: str) -> str:
+    """A text of several lines, each as :func:`one_line` shows it."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def listed(

@@ -19,7 +19,7 @@ from scheduler_worker.operations.balancing import (
 )
 from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.wording import listed
+from scheduler_worker.wording import listed, one_line
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -127,7 +127,7 @@ def text_of(statuses: Iterable[Balancing]) -> str:
             for setback in status.waiting
         ]
         lines += _of_power(status)
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _of_power(status: Balancing) -> list[str]:

@@ -6,10 +6,11 @@ Arguments are its parameters: required parameters by position, the others as opt
 from __future__ import annotations
 
 import argparse
+import json
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,13 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from scheduler_worker.cli.commands import PlainCommand, add_connection, connected
+from scheduler_worker.cli.commands import PlainCommand, add_connection, complain, connected, say
 from scheduler_worker.cli.progress import counted
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
 from scheduler_worker.operations.operation import Column, Operation, Page, PageQuery
-from scheduler_worker.wording import duration
+from scheduler_worker.wording import duration, one_line
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Rows that are asked for at a time."""
 _LENGTHS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_ESCAPING = frozenset({"table", "json", "yaml"})
+"""The formats whose cells, or which themselves, escape what steers a terminal."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""With one of these a spreadsheet takes a text for a formula; the others it ignores before one."""
 _TIME = "how long ago (30m, 2h, 7d), or such as 2026-01-31T12:00"
 
 
@@ -42,11 +47,19 @@ class FleetCommand(PlainCommand):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        add_connection(parser)
+        self.add_connection(parser)
         return parser
 
+    def add_connection(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options that say who is asked."""
+        add_connection(parser)
+
+    def connected(self, parsed_args: argparse.Namespace) -> AbstractContextManager[Any]:
+        """Who is asked, for as long as the block lasts."""
+        return connected(parsed_args)
+
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        with connected(parsed_args) as client:
+        with self.connected(parsed_args) as client:
             return self.ask(client, parsed_args)
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
@@ -114,9 +127,16 @@ class _OfColumns(FleetCommand):
 class FleetLister(_OfColumns, Lister):
     """A command that prints a table."""
 
+    def produce_output(self, parsed_args: argparse.Namespace, names: Any, data: Any) -> int:
+        rows = [_shown(row, parsed_args.formatter) for row in data]
+        return super().produce_output(parsed_args, names, rows)
+
 
 class FleetShow(_OfColumns, ShowOne):
     """A command that prints the fields of one thing."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, names: Any, data: Any) -> int:
+        return super().produce_output(parsed_args, names, _shown(data, parsed_args.formatter))
 
 
 class _List(_Bound, FleetLister):
@@ -144,7 +164,7 @@ class _List(_Bound, FleetLister):
                 return
             if remaining is not None:
                 remaining -= len(page.items)
-        sys.stderr.write(f"There are more: --marker {marker}\n")
+        complain(f"There are more: --marker {marker}")
 
 
 class _Show(_Bound, FleetShow):
@@ -167,23 +187,27 @@ class _Do(_Bound):
                 answer = client.call(self.operation, parameters)
             except NotFound as error:
                 missing = error
-                sys.stderr.write(f"{error}\n")
+                complain(str(error))
             else:
-                sys.stdout.write(f"{self.operation.done.format(name, answer)}\n")
+                say(self.operation.done.format(name, answer))
         if missing is not None:
             raise missing
         return 0
 
 
-def commands() -> dict[str, type[Command]]:
-    """The command of each operation that has one, by name."""
+def commands(of_store: type[Command] | None = None) -> dict[str, type[Command]]:
+    """The command of each operation that has one and that workers serve, by name.
+
+    With ``of_store``, the first base of their classes: each that is served with the SQL store.
+    """
     made: dict[str, type[Command]] = {}
     for operation in OPERATIONS:
-        if operation.command is not None:
+        if operation.command is not None and (operation.home == "store") == (of_store is not None):
             base: type[_Bound] = _List if operation.is_list else _Show
             if operation.answer is None or operation.done:
                 base = _Do
-            made[operation.command] = type(operation.name, (base,), {"operation": operation})
+            bases = (base,) if of_store is None else (of_store, base)
+            made[operation.command] = type(operation.name, bases, {"operation": operation})
     return made
 
 
@@ -221,6 +245,28 @@ def _field(value: Any, path: Sequence[str]) -> Any:
     return _field(value.get(name) if isinstance(value, dict) else getattr(value, name), rest)
 
 
+def _shown(row: Sequence[Any], form: str) -> tuple[Any, ...]:
+    """A row for one of cliff's formats: names that others chose steer nothing that shows them."""
+    cells = (Optional(each) if isinstance(each, str) else each for each in row)
+    if form in _ESCAPING:
+        return tuple(cells)
+    return tuple(
+        Optional(_safe(each.machine_readable(), form))
+        if isinstance(each, FormattableColumn)
+        else each
+        for each in cells
+    )
+
+
+def _safe(value: Any, form: str) -> Any:
+    """A plain value: escaped, in CSV no formula of a spreadsheet, and no command of a shell."""
+    if form == "shell":
+        return re.sub(r"[\\$`]", r"\\\g<0>", one_line(str(value)))
+    if not isinstance(value, str):
+        return value
+    return one_line(f"'{value}" if form == "csv" and value.startswith(_FORMULAS) else value)
+
+
 def cell(value: Any) -> Any:
     """A value for a table: made for people there, and plain for programs."""
     if isinstance(value, datetime):
@@ -236,14 +282,14 @@ class ListColumn(FormattableColumn[list[str]]):
     """A list of texts: with commas for people, a list for programs."""
 
     def human_readable(self) -> str:
-        return ", ".join(self._value) or "-"
+        return one_line(", ".join(self._value)) or "-"
 
 
 class Optional(FormattableColumn[Any]):
     """A value that may be absent: ``-`` for people."""
 
     def human_readable(self) -> str:
-        return "-" if self._value is None else str(self._value)
+        return "-" if self._value is None else one_line(str(self._value))
 
 
 class Seconds(FormattableColumn[float | None]):
@@ -269,7 +315,7 @@ class Document(FormattableColumn[Any]):
     def human_readable(self) -> str:
         items = self._value if isinstance(self._value, list) else [self._value]
         if all("__str__" in vars(type(item)) for item in items):
-            return "\n".join(map(str, items)) or "-"
+            return "\n".join(one_line(str(item)) for item in items) or "-"
         import yaml
 
         text: str = yaml.safe_dump(
@@ -281,9 +327,10 @@ class Document(FormattableColumn[Any]):
         return msgspec.to_builtins(self._value)
 
 
-def json_of(answer: object) -> str:
-    """An answer for programs."""
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"
+def json_of(answer: object, indent: int | None = 2) -> str:
+    """An answer for programs, in ASCII: whatever it names steers no terminal."""
+    plain = json.loads(msgspec.json.encode(answer))
+    return json.dumps(plain, indent=indent).replace("\x7f", r"\u007f") + "\n"
 
 
 # Arguments

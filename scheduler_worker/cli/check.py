@@ -14,6 +14,7 @@ from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.cli.progress import ProgressReport, awaited
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.redaction import redacted
+from scheduler_worker.wording import lines
 
 USABLE, PARTLY = 0, 1
 """The exit status where a worker would start, or would without parts of the configuration."""
@@ -69,4 +70,4 @@ def _end(result: str, status: int) -> int:
 
 
 def _print(kind: str, text: str) -> None:
-    sys.stdout.write(redacted(f"{kind}: {text}") + "\n")
+    sys.stdout.write(lines(redacted(f"{kind}: {text}")) + "\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cliff.command import Command
 
 from scheduler_worker.errors import CallTimeout, ConfigError, NotServed
+from scheduler_worker.wording import one_line
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -48,14 +49,20 @@ def add_author(parser: argparse.ArgumentParser, option: str = "--user") -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    """Print lines, in which names that others chose steer no terminal."""
+    sys.stdout.writelines(f"{one_line(line)}\n" for line in lines)
+
+
+def complain(*lines: str) -> None:
+    """Print lines on the standard error, as :func:`say` does."""
+    sys.stderr.writelines(f"{one_line(line)}\n" for line in lines)
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows, of which the first has the names of the columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         say("  ".join(cells).rstrip())
 
@@ -63,8 +70,9 @@ def say_table(rows: Sequence[Sequence[str]]) -> None:
 def confirmed(question: str) -> bool:
     """Ask on the terminal; without one the answer is no, and a message names ``--yes``."""
     sys.stdout.flush()  # the question is about what was printed
+    question = one_line(question)
     if not sys.stdin.isatty():
-        sys.stderr.write(f"{question} There is no terminal to ask on; pass --yes to do so.\n")
+        complain(f"{question} There is no terminal to ask on; pass --yes to do so.")
         return False
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

@@ -1,9 +1,9 @@
 """``scheduler-workerctl doctor``: checks everything around a worker that it needs."""
 
 import argparse
-import json
 import sys
 
+from scheduler_worker.cli.bind import json_of
 from scheduler_worker.cli.commands import PlainCommand, add_config, configuration_of, say
 from scheduler_worker.cli.progress import awaited
 from scheduler_worker.errors import ConfigError
@@ -45,5 +45,8 @@ class Doctor(PlainCommand):
         except (cfg.Error, OSError) as error:
             raise ConfigError(str(error)) from None
         result = {"summary": summary(findings), "findings": document(findings)}
-        say(json.dumps(result, indent=2) if parsed_args.json else str(result["summary"]))
+        if parsed_args.json:
+            sys.stdout.write(json_of(result))
+        else:
+            say(str(result["summary"]))
         return int(any(finding.status is Status.FAILED for finding in findings))

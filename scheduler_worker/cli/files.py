@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import yaml
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.wording import cut
+from scheduler_worker.wording import cut, lines
 
-_LINE_ENDS = "\r\x85\u2028\u2029"
 _INTEGER = r"[-+]?(0|[1-9][0-9]*)"
 _IN_NUMBERS = "-+0123456789"
 
@@ -56,7 +55,7 @@ def written(document: Any) -> str:
         width=100,
         default_flow_style=None,
     )
-    return text
+    return lines(text)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -75,10 +74,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Escapes the line ends that YAML would read as others."""
+    """Quotes texts with other line ends, or what steers a terminal, so that it can be escaped."""
 
     def represent_text(self, text: str) -> Any:
-        style = '"' if any(line_end in text for line_end in _LINE_ENDS) else None
+        style = None if text.replace("\n", "").isprintable() else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -10,11 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import structs
 
-from scheduler_worker.cli.bind import FleetCommand
-from scheduler_worker.cli.commands import seconds
+from scheduler_worker.cli.bind import FleetCommand, json_of
+from scheduler_worker.cli.commands import say, seconds
 from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import ConfigError, NotFound, RequestError
@@ -75,7 +74,7 @@ class ReportHosts(FleetCommand):
         while True:
             reports = read_reports(arguments.file)
             into = ", ".join(sorted(client.update_hosts(reports)))
-            sys.stdout.write(f"{len(reports)} hosts reported; changed: {into or 'nothing'}\n")
+            say(f"{len(reports)} hosts reported; changed: {into or 'nothing'}")
             if arguments.every is None:
                 return 0
             sys.stdout.flush()
@@ -98,7 +97,7 @@ class RemoveHosts(FleetCommand):
             if not client.remove_hosts([(host.name, host.nodename)]):
                 raise NotFound("host", host.uuid)  # another removed it a moment ago
             node = f", node {host.nodename}" if host.nodename != host.name else ""
-            sys.stdout.write(f"removed: {host.name}{node}\n")
+            say(f"removed: {host.name}{node}")
         return 0
 
 
@@ -145,7 +144,7 @@ class DrainWorkers(FleetCommand):
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         for name in arguments.workers:
             status = client.call(drain_worker, DrainedWorker(name, last=arguments.last))
-            sys.stdout.write(f"{name}: {status.state}\n")
+            say(f"{name}: {status.state}")
         if arguments.wait is not None:
             sys.stdout.flush()
             _await_idle(client, arguments.workers, arguments.wait)
@@ -163,7 +162,7 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
                     problem = f"{name} has {running} requests in hand after {timeout_s:g} s"
                     raise RequestError("worker", problem)
                 time.sleep(_LOOK_S)
-        sys.stdout.write(f"{name}: drained\n")
+        say(f"{name}: drained")
 
 
 def _in_hand(client: SchedulerClient, worker: str) -> int:
@@ -193,8 +192,10 @@ class TailDecisions(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         for decision in followed(client, arguments):
-            text = msgspec.json.encode(decision).decode() if arguments.json else _line(decision)
-            sys.stdout.write(f"{text}\n")
+            if arguments.json:
+                sys.stdout.write(json_of(decision, indent=None))
+            else:
+                say(_line(decision))
             sys.stdout.flush()
         return 0
 

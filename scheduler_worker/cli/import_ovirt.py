@@ -279,9 +279,10 @@ def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[st
         selector=built_in.selector,
     )
     name = built_in.name
-    lines = policy_texts.difference(built_in, shown, f"{name} here", f"{name} there")
-    if text := "".join(lines).rstrip("\n"):
-        yield f"{name} comes with the worker, and differs from the engine's:\n{text}"
+    lines = [*policy_texts.difference(built_in, shown, f"{name} here", f"{name} there")]
+    if lines:
+        yield f"{name} comes with the worker, and differs from the engine's:"
+        yield from lines
     for unit in engine_policy.unknown:
         yield f"{name}: the engine's uses {unit}, which is not known here"
 

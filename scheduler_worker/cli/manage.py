@@ -1,4 +1,4 @@
-"""``scheduler-worker-manage``: the policy store, its policies, and the users of the REST API."""
+"""``scheduler-worker-manage``: the policy store, its policies and audit, and users of REST."""
 
 import argparse
 import logging
@@ -13,6 +13,7 @@ from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
 
 if TYPE_CHECKING:
+    from scheduler_worker.cli.store_client import StoreClient
     from scheduler_worker.conf import Settings
     from scheduler_worker.service.policies.administration import PolicyAdministration
 
@@ -28,6 +29,8 @@ worker's configuration files, of which [policy_store] connection names the datab
   scheduler-worker-manage db upgrade                    make the tables, or bring them up to date
   scheduler-worker-manage policy export > policies.yaml
   scheduler-worker-manage policy import policies.yaml   show what would change, ask, change it
+  scheduler-worker-manage policy history NAME           who changed and attached it, and when
+  scheduler-worker-manage audit list --since 7d         who did what
   scheduler-worker-manage unit enable NAME              let policies use a unit from a file
   scheduler-worker-manage user add NAME --role ROLE     add a user of the REST API
 """
@@ -58,6 +61,13 @@ exit status:
         ValueError: UNUSABLE,
     }
     SILENCED = logging.INFO  # a warning names a file of units that is left out, and why
+
+    def __init__(self) -> None:
+        super().__init__()
+        from scheduler_worker.cli import bind
+
+        for name, command in bind.commands(StoreCommand).items():
+            self.command_manager.add_command(name, command)
 
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: object = None
@@ -93,3 +103,18 @@ class ManageCommand(PlainCommand):
             with doing("opening the policy store and the shared state"):
                 opened = stack.enter_context(policy_administration(self.settings(), units))
             yield opened
+
+
+class StoreCommand(ManageCommand):
+    """The first base of the command of an operation whose home is the store."""
+
+    def add_connection(self, parser: argparse.ArgumentParser) -> None:
+        """The program's own options say where the store is."""
+
+    @contextmanager
+    def connected(self, parsed_args: argparse.Namespace) -> "Iterator[StoreClient]":
+        """Who is asked: this process."""
+        from scheduler_worker.cli.store_client import StoreClient
+
+        with self.administration(units=()) as administration:
+            yield StoreClient(administration)

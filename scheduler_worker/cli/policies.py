@@ -17,7 +17,7 @@ from cliff.command import Command
 from msgspec import structs
 
 from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
-from scheduler_worker.cli.commands import confirmed
+from scheduler_worker.cli.commands import complain, confirmed, say
 from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, difference, read_policies, write_policies
 from scheduler_worker.cli.progress import counted
@@ -31,6 +31,7 @@ from scheduler_worker.operations.clusters import (
     list_clusters,
 )
 from scheduler_worker.operations.operation import PageQuery
+from scheduler_worker.wording import lines
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -105,7 +106,7 @@ class DiffPolicies(FleetCommand):
             other_policy, name = read_one(arguments.file, None), str(arguments.file)
         else:
             other_policy, name = _get(client, arguments.other), arguments.other
-        sys.stdout.writelines(difference(policy, other_policy, arguments.cluster, name))
+        say(*difference(policy, other_policy, arguments.cluster, name))
         return 0
 
 
@@ -175,9 +176,9 @@ class ImportPolicies(_InForce, FleetCommand):
             for cluster in clusters:
                 now = in_force.policies[cluster]
                 before = f"{cluster}: {now.reference}"
-                sys.stdout.writelines(difference(now, policy, before, cluster))
+                say(*difference(now, policy, before, cluster))
         if not changes:
-            sys.stdout.write("The clusters have these policies already, or others.\n")
+            say("The clusters have these policies already, or others.")
             return 0
         if not arguments.yes and not confirmed("Put these policies in force?"):
             return 1
@@ -211,14 +212,14 @@ class EditPolicy(_InForce, FleetCommand):
         try:
             after = _edited(client, cluster, before, text, file)
         except BaseException:
-            sys.stderr.write(f"{cluster}: the text is kept in {file}\n")
+            complain(f"{cluster}: the text is kept in {file}")
             raise
         file.unlink()
         if after is None:
-            sys.stdout.write(f"{cluster}: nothing was changed\n")
+            say(f"{cluster}: nothing was changed")
             return 0
-        sys.stdout.writelines(difference(before, after, str(before.reference), cluster))
-        sys.stdout.write(f"{cluster}: {after.reference}\n")
+        say(*difference(before, after, str(before.reference), cluster))
+        say(f"{cluster}: {after.reference}")
         return 0
 
 
@@ -236,7 +237,7 @@ def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[st
     """Put it in force for each cluster, and say so."""
     for cluster in clusters:
         _put(client, cluster, policy)
-        sys.stdout.write(f"{cluster}: {policy.reference}\n")
+        say(f"{cluster}: {policy.reference}")
 
 
 def _get(client: SchedulerClient, cluster: str) -> ClusterPolicy:
@@ -341,6 +342,6 @@ def _open_editor(path: Path) -> None:
 def _again(error: Exception) -> bool:
     if not sys.stdin.isatty():
         return False
-    sys.stderr.write(f"{error}\nEdit it again? [Y/n] ")
+    sys.stderr.write(f"{lines(str(error))}\nEdit it again? [Y/n] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().casefold() in {"", "y", "yes"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
+from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.files import parsed, written
 from scheduler_worker.cli.progress import doing
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
@@ -120,7 +120,7 @@ def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) 
             administration.check(after)
         now = before.document if before else None
         name = f"{now.name}, version {now.version}" if now else "not stored"
-        sys.stdout.writelines(difference(now, after, name, after.name))
+        say(*difference(now, after, name, after.name))
 
 
 def difference(
@@ -129,10 +129,11 @@ def difference(
     """The lines of a diff between two policies as YAML."""
     old = write_policies([before]) if before else ""
     yield from difflib.unified_diff(
-        old.splitlines(keepends=True)[1:],
-        write_policies([after]).splitlines(keepends=True)[1:],
+        old.split("\n")[1:-1],
+        write_policies([after]).split("\n")[1:-1],
         fromfile=before_name,
         tofile=after_name,
+        lineterm="",
     )
 
 
@@ -147,4 +148,4 @@ def make(
             else:
                 attached = administration.attachments.of(after.id)
                 administration.put(after, actor, before, attached)
-        sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")
+        say(f"{'created' if before is None else 'changed'}: {after.name}")

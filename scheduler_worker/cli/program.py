@@ -19,6 +19,7 @@ from cliff.app import App
 from cliff.commandmanager import CommandManager
 
 from scheduler_worker import __version__
+from scheduler_worker.cli.commands import complain
 from scheduler_worker.cli.progress import ProgressReport
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.redaction import redacted
@@ -159,12 +160,12 @@ class CommandProgram(App):
     def _report(self, error: BaseException) -> int:
         """Write the error as a sentence on stderr; returns the exit status that stands for it."""
         if isinstance(error, TuningPolicyError):
-            sys.stderr.write(f"{error}\n")  # each issue begins with its place, for editors
+            complain(*str(error).split("\n"))  # each issue begins with its place, for editors
             return REFUSED
         text = redacted(str(error))
         statuses = (status for kind, status in self.STATUSES.items() if isinstance(error, kind))
         if (status := next(statuses, None)) is None:
             status = REFUSED
             text = f"unexpected {type(error).__name__}: {text}; --debug shows where"
-        sys.stderr.write(f"{self.NAME}: {text}\n")
+        complain(*f"{self.NAME}: {text}".split("\n"))
         return status

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import TypeVar
 
-from scheduler_worker.wording import duration
+from scheduler_worker.wording import duration, one_line
 
 TERMINAL_S, LINES_S = 0.5, 5.0
 """How long nothing is said, on a terminal and elsewhere."""
@@ -98,6 +98,7 @@ class ProgressReport:
 
     def _say(self, text: str, *, stays: bool = False) -> None:
         """Write a text over the one before; one that stays, and all that is no terminal's, ends."""
+        text = one_line(text)
         with self._guard:
             is_line = stays or not sys.stderr.isatty()
             if self._width:

@@ -16,6 +16,7 @@ from scheduler_worker.cli.bind import PAGE, count, json_of, moment
 from scheduler_worker.cli.commands import (
     PlainCommand,
     add_connection,
+    complain,
     configuration_of,
     connected,
     say,
@@ -130,7 +131,7 @@ class RehearseDecisions(PlainCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         bound, summary = _rehearsed(parsed_args)
         if parsed_args.json:
-            sys.stderr.write("".join(f"{line}\n" for line in bound))
+            complain(*bound)
             sys.stdout.write(json_of(summary))
         else:
             say(*bound, *_lines(summary, parsed_args.limit))

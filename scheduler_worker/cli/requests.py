@@ -26,6 +26,7 @@ from scheduler_worker.operations.requests import (
     capacity,
     explain,
 )
+from scheduler_worker.wording import one_line
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
@@ -252,6 +253,7 @@ def _explained(part: ClusterExplanation) -> Iterator[str]:
             yield f"  {step.name}: {step.hosts_in:,} -> {step.hosts_out:,}"
     for verdict in part.verdicts:
         yield f"  host {verdict.host}: {_verdict(verdict)}"
+        yield from (f"    also {each}" for each in verdict.also_rejected_by)
     if part.left_out:
         yield f"  and {part.left_out:,} more hosts; see --limit"
     yield from (f"  note: {note}" for note in part.notes)
@@ -259,8 +261,7 @@ def _explained(part: ClusterExplanation) -> Iterator[str]:
 
 def _verdict(verdict: HostVerdict) -> str:
     if verdict.rejected_by:
-        first = f"{verdict.rejected_by}: {verdict.reason}"
-        return "".join([first, *(f"\n    also {each}" for each in verdict.also_rejected_by)])
+        return f"{verdict.rejected_by}: {verdict.reason}"
     parts = [f"{part.name} {part.product:.2f}" for part in verdict.weights
              if part.product]  # fmt: skip
     weight = verdict.weight
@@ -270,7 +271,8 @@ def _verdict(verdict: HostVerdict) -> str:
 
 def capacity_text(answer: CapacityAnswer) -> str:
     """The answer of ``capacity`` for a terminal."""
-    return "".join(f"{line}\n" for flavor in answer.flavors for line in _counted(flavor))
+    lines = (line for flavor in answer.flavors for line in _counted(flavor))
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _counted(flavor: FlavorCapacity) -> Iterator[str]:

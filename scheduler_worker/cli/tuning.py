@@ -65,7 +65,7 @@ class Check(_OfPolicies):
         except TuningPolicyError as error:
             count = len(error.issues)
             least = "at least " if count >= MOST_ISSUES else ""
-            say(str(error), f"{least}{_counted(count, 'issue')} in {_files(sources)}")
+            say(*str(error).split("\n"), f"{least}{_counted(count, 'issue')} in {_files(sources)}")
             return 1
         outputs = [output for plan in program.plans.values() for output in plan.outputs]
         rules = sum(len(output.rules) for output in outputs)
@@ -134,7 +134,7 @@ class Run(_DryRun):
         program, cycles = _dry_run(parsed_args)
         series = outputs_over_time(cycles)
         if series:
-            say(table(cycles, interval_s=parsed_args.interval))
+            say(*table(cycles, interval_s=parsed_args.interval))
         say(*_diagnosed(cycles, parsed_args.interval), *_missing_scopes(program, cycles))
         if parsed_args.chart == charts.TERMINAL:
             width = shutil.get_terminal_size().columns
@@ -255,7 +255,7 @@ def _explained(chosen: Iterable[OutputExplanation], cycle: Cycle) -> Iterator[st
         for rule in explanation.inactive:
             fault = faults.get((str(explanation.entity), rule))
             texts.append(f"  {rule}: {f'skipped: {fault}' if fault else 'not triggered'}")
-        yield from (f"  {line}" for text in texts for line in text.splitlines())
+        yield from (f"  {line}" for text in texts for line in text.split("\n"))
 
 
 def _cycles_at(at_s: float | None, interval_s: float, count: int) -> Sequence[int]:

@@ -16,6 +16,7 @@ from scheduler_worker import __version__
 from scheduler_worker.cli import UNUSABLE, signals
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.redaction import redacted
+from scheduler_worker.wording import lines
 
 if TYPE_CHECKING:
     from scheduler_worker.conf import Configuration, Settings
@@ -85,7 +86,7 @@ def run(
 
         return serve(conf.load(arguments, cli_opts=cli_opts, prog=program))
     except (SchedulerWorkerError, cfg.Error, ValueError) as error:
-        sys.stderr.write(f"{program}: {redacted(str(error))}\n")
+        sys.stderr.write(f"{program}: {lines(redacted(str(error)))}\n")
         return UNUSABLE
 
 

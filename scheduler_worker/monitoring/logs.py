@@ -7,7 +7,6 @@ would see the message alone.
 
 import json
 import logging
-import re
 import sys
 import threading
 import traceback
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from oslo_log.formatters import JSONFormatter
 
 from scheduler_worker.redaction import MASK, SECRET_NAME, redacted
+from scheduler_worker.wording import lines, one_line
 
 LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ _PREFIX = 200
 """Room for time, process, level and logger in front of a message."""
 _MOMENT_S = 0.01
 """A format costs twice as much CPU as the rest of a line."""
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u2028\u2029]")
 _ENDS_A_WORD = " \t,;'\""
 
 
@@ -71,13 +70,16 @@ class SafeFormatter(logging.Formatter):
         """The text; a dictionary from oslo.log's formatter for fluentd."""
         if isinstance(record, RecordBatch):
             return "\n".join(self._batch(record))
-        record.msg = _one_line(cut(record.getMessage(), self._max_line))
+        record.msg = one_line(cut(record.getMessage(), self._max_line))
         record.args = ()
         formatted: Any = self._inner.format(record)
         if isinstance(formatted, str):
             formatted = _without_repetition(formatted, record)
+            for text in _of_errors(record):
+                if not text.isprintable():
+                    formatted = formatted.replace(text, lines(text))
         if record.exc_text:
-            record.exc_text = self._lines(record.exc_text)
+            record.exc_text = self._lines(lines(record.exc_text))
         if isinstance(self._inner, JSONFormatter):
             return json.dumps(self._plain(json.loads(formatted)))
         return self._lines(formatted) if isinstance(formatted, str) else self._plain(formatted)
@@ -94,7 +96,7 @@ class SafeFormatter(logging.Formatter):
                 is_text = found and not isinstance(self._inner, JSONFormatter)
                 around, moment = (before, after) if is_text else None, at
             else:
-                safe = redacted(_one_line(cut(message, self._max_line)))
+                safe = redacted(one_line(cut(message, self._max_line)))
                 formatted = f"{around[0]}{safe}{around[1]}"
             yield formatted
 
@@ -128,24 +130,25 @@ def cut(text: str, longest: int) -> str:
     return kept + _CUT
 
 
-def _one_line(text: str) -> str:
-    """Escape control characters, so that no message can forge a line of the log."""
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def _without_repetition(formatted: str, record: logging.LogRecord) -> str:
     """Remove oslo.log's summary of the exception being handled, if the message has its text."""
     error = sys.exc_info()[1]
     if record.exc_info or error is None:
         return formatted
-    text = _one_line(str(error))
+    text = one_line(str(error))
     if not text or text not in formatted:
         return formatted
     summary = ": " + traceback.format_exception_only(error)[0].rstrip().partition("\n")[0]
     before = formatted.removesuffix(summary)
     return before if text in before else formatted
+
+
+def _of_errors(record: logging.LogRecord) -> Iterator[str]:
+    """The texts that formatters add to a message: the traceback, and the error in a summary."""
+    if record.exc_text:
+        yield record.exc_text
+    error = (record.exc_info or sys.exc_info())[1]
+    yield from str(error).split("\n") if error else ()
 
 
 def loggers() -> list[logging.Logger]:

@@ -48,7 +48,23 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
 
 
-@operation("GET", "/audit", home="store", right=Right.READ_AUDIT)
+@operation(
+    "GET",
+    "/audit",
+    home="store",
+    right=Right.READ_AUDIT,
+    command="audit list",
+    columns={
+        "Time": "at",
+        "User": "user",
+        "From": "origin",
+        "Action": "action",
+        "Resource": "resource",
+        "Result": "result",
+        "Reason": "reason",
+    },
+    long={"Before": "before", "After": "after"},
+)
 def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
     times = {"since_s": seconds_of(query.since), "until_s": seconds_of(query.until)}

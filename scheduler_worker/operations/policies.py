@@ -1,7 +1,10 @@
 """Cluster policies in the SQL store: their documents, their history, and their clusters."""
 
+import contextlib
+import heapq
+import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,12 +36,21 @@ from scheduler_worker.operations.operation import (
     page_of,
     when,
 )
-from scheduler_worker.policy_store import MAX_PAGE, NEW, Attachment, AuditEntry, AuditFilter
+from scheduler_worker.policy_store import (
+    MAX_PAGE,
+    NEW,
+    Attachment,
+    AuditEntry,
+    AuditFilter,
+    marker_number,
+)
 
 if TYPE_CHECKING:
     from scheduler_worker.policy_store import StoredPolicy
 
-_CHANGES = frozenset({"policy.create", "policy.update", "policy.remove"})
+_CHANGES = ("policy.create", "policy.update", "policy.remove")
+_MOVES = ("cluster.attach", "policy.attach", "policy.detach")
+"""The actions that change the policy of a cluster: with the store, and over RPC."""
 
 
 class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,13 +85,20 @@ class PolicyCheck(msgspec.Struct, frozen=True):
 
 
 class PolicyEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a policy; `policy` is what it was changed to, null: it was removed."""
+    """A change of a policy, or of the policy of a cluster: who made it when, and from where."""
 
     at: datetime
     user: str
-    action: Literal["create", "update", "remove"]
-    version: int | None
-    policy: PolicyText | None
+    origin: str
+    """An address, or the name of a command."""
+    action: Literal["create", "update", "remove", "attach", "detach"]
+    id: str
+    """Of the policy."""
+    cluster: str | None = None
+    """Which one was attached to the policy, or detached from it."""
+    version: int | None = None
+    policy: PolicyText | None = None
+    """What it was changed to; null: it was removed, or stayed as it was."""
 
 
 class ClusterAttachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +130,13 @@ class ChangedText(PolicyText, frozen=True, kw_only=True, forbid_unknown_fields=T
 class HistoryQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose changes are listed."""
 
-    id: Annotated[str, Meta(description="The id of a policy.")]
+    id: Annotated[str, Meta(description="The id or the name of a policy.")]
+
+
+class ClusterHistoryQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose policies are listed."""
+
+    name: Annotated[str, Meta(description="The name of a cluster.")]
 
 
 class NewAttachment(ClusterName, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,21 +196,54 @@ def check_policy(call: Call, text: ChangedText) -> PolicyCheck:
     return PolicyCheck(None, None)
 
 
-@operation("GET", "/policies/{id}/history", home="store")
+@operation(
+    "GET",
+    "/policies/{id}/history",
+    home="store",
+    command="policy history",
+    columns={
+        "Time": "at",
+        "Action": "action",
+        "Version": "version",
+        "Cluster": "cluster",
+        "By": "user",
+        "From": "origin",
+    },
+)
 def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
-    """List the changes of a policy, oldest first, as far back as the audit goes."""
-    marker, limit = query.marker, query.limit
-    edits: list[AuditEntry] = []
-    criteria = AuditFilter(subject=query.id, result="done")
-    while len(edits) <= limit:  # a cluster of this name has entries, too
-        log = call.store.administration.audit_log
-        entries = log.entries(criteria, after=marker, limit=MAX_PAGE)
-        edits += [entry for entry in entries if entry.action in _CHANGES]
-        if len(entries) < MAX_PAGE:
-            break
-        marker = entries[-1].id
-    shown = edits[:limit]
-    return Page([_change(entry) for entry in shown], shown[-1].id if len(edits) > limit else None)
+    """List the changes of a policy, and of which clusters have it, oldest first.
+
+    It goes as far back as the audit does.
+    """
+    id = query.id
+    with contextlib.suppress(NotFound):  # one that was removed has its id alone
+        id = call.store.administration.library.policy_called(id).document.id
+
+    def edit(entry: AuditEntry) -> PolicyEdit | None:
+        if entry.action in _CHANGES:
+            return _change(entry)
+        if id == _policy_of(entry.after):
+            return _move(entry, "attach", id)
+        return _move(entry, "detach", id) if id == _policy_of(entry.before) else None
+
+    changes = [AuditFilter(subject=id, action=action, result="done") for action in _CHANGES]
+    moves = [AuditFilter(action=action, result="done") for action in _MOVES]
+    return _history(call, query, [*changes, *moves], edit)
+
+
+@operation(
+    "GET",
+    "/clusters/{name}/history",
+    home="store",
+    command="cluster history",
+    columns={"Time": "at", "Policy": "id", "By": "user", "From": "origin"},
+)
+def list_cluster_history(call: Call, query: ClusterHistoryQuery) -> Page[PolicyEdit]:
+    """List which policies a cluster was given, oldest first, as far back as the audit goes."""
+    criteria = [AuditFilter(subject=query.name, action=action, result="done") for action in _MOVES]
+    return _history(
+        call, query, criteria, lambda entry: _move(entry, "attach", _policy_of(entry.after))
+    )
 
 
 @operation("GET", "/clusters/{name}/policy", home="store")
@@ -241,13 +299,58 @@ def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyVie
     )
 
 
+def _history(
+    call: Call,
+    query: PageQuery,
+    criteria: Sequence[AuditFilter],
+    edit: Callable[[AuditEntry], PolicyEdit | None],
+) -> Page[PolicyEdit]:
+    """The page of the entries that meet one of the criteria and are an edit."""
+    log = call.store.administration.audit_log
+
+    def entries(wanted: AuditFilter) -> Iterator[AuditEntry]:
+        marker = query.marker
+        while True:
+            found = log.entries(wanted, after=marker, limit=MAX_PAGE)
+            yield from found
+            if len(found) < MAX_PAGE:
+                return
+            marker = found[-1].id
+
+    merged = heapq.merge(*map(entries, criteria), key=lambda entry: marker_number(entry.id))
+    edits = ((entry.id, made) for entry in merged if (made := edit(entry)) is not None)
+    shown = list(itertools.islice(edits, query.limit + 1))
+    is_more = len(shown) > query.limit
+    shown = shown[: query.limit]
+    return Page([made for _, made in shown], shown[-1][0] if is_more else None)
+
+
+def _policy_of(text: str | None) -> str:
+    """The id of the policy in what an entry says of a cluster: an attachment, or a document."""
+    plain = msgspec.json.decode(text) if text else {}
+    return str(plain.get("policy_id") or plain.get("id") or NOVA)
+
+
+def _move(entry: AuditEntry, action: Literal["attach", "detach"], id: str) -> PolicyEdit:
+    return PolicyEdit(
+        at=when(entry.at_s),
+        user=entry.user,
+        origin=entry.origin,
+        action=action,
+        id=id,
+        cluster=entry.subject,
+    )
+
+
 def _change(entry: AuditEntry) -> PolicyEdit:
     document = None if entry.after is None else read_policy(entry.after)
     action: Any = entry.action.removeprefix("policy.")
     return PolicyEdit(
         at=when(entry.at_s),
         user=entry.user,
+        origin=entry.origin,
         action=action,
+        id=entry.subject,
         version=document.version if document else None,
         policy=convert(document, PolicyText | None, from_attributes=True),
     )

@@ -20,6 +20,7 @@ from scheduler_worker.tuning.samples import (
     entity_groups,
 )
 from scheduler_worker.tuning.tuning_policy import Scope
+from scheduler_worker.wording import one_line
 
 HISTORY = 10
 """Samples in the window of an average."""
@@ -105,10 +106,10 @@ def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
     return columns
 
 
-def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:
-    """Return the outputs as a table: a line for each cycle, a column for each output."""
+def table(cycles: Sequence[Cycle], *, interval_s: float) -> Iterator[str]:
+    """Yield the lines of a table: one for each cycle, with a column for each output."""
     columns = outputs_over_time(cycles)
-    head = ["seconds", *columns]
+    head = ["seconds", *map(one_line, columns)]
     lines = [
         [
             f"{number * interval_s:g}",
@@ -118,7 +119,7 @@ def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:
     ]
     widths = [max(map(len, cells)) for cells in zip(head, *lines, strict=True)]
     rows = (zip(line, widths, strict=True) for line in [head, *lines])
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in row) for row in rows)
+    yield from ("  ".join(cell.rjust(width) for cell, width in row) for row in rows)
 
 
 # Explanations

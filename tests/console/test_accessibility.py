@@ -6,6 +6,7 @@ PAGES = {
     "host-down": ("/hosts/uuid-b2", "#facts dl"),
     "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
+    "cluster": ("/clusters/east", "table"),
     "policy": ("/policies/new", "form.policy"),
     "rehearsals": ("/rehearsals", "form.rehearse"),
     "capacity": ("/capacity", "fieldset.flavor"),

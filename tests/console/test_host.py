@@ -23,6 +23,16 @@ def test_a_host_has_facts_cells_and_devices(console):
     expect(page.locator("pre")).to_contain_text('"numa_topology"')
 
 
+def test_a_name_reorders_no_text_and_hides_nothing(api, console):
+    name = "\u202eZürich\u200b"
+    report(api.services.inventory, host(name, uuid="odd", cluster="east"))
+    page = console.entered("/hosts/odd")
+    expect(page.locator("h1")).to_contain_text(r"\u202eZürich\u200b")
+    page.get_by_text("Everything that was reported").click()
+    for text in (page.inner_text("body"), page.title()):
+        assert all(each.isprintable() or each in "\n\t" for each in text)
+
+
 @pytest.mark.deep
 def test_a_host_that_is_not_up_says_why(console):
     page = console.entered("/hosts/b2")

@@ -1,6 +1,7 @@
 """scheduler-worker-manage: the tables and policies of a SQLite store, as its manual has them."""
 
 import io
+import json
 import re
 import shlex
 import subprocess
@@ -51,6 +52,21 @@ def answers(monkeypatch):
         monkeypatch.setattr(sys, "stdin", terminal)
 
     return type_in
+
+
+def test_who_changed_what_is_read_from_the_store(desk):
+    desk.run("policy", "import", desk.file(PACKING), "--yes", "--user", "anna")
+    more = PACKING.replace("factor: 2.0", "factor: 3.0")
+    desk.run("policy", "import", desk.file(more), "--yes", "--user", "bert")
+    asked = ("policy", "history", "packing", "-f", "json")
+    status, out = desk.run(*asked)
+    assert status == 0
+    edits = [(each["Action"], each["Version"], each["By"]) for each in json.loads(out)]
+    assert edits == [("create", 1, "anna"), ("update", 2, "bert")]
+    columns = ("-f", "value", "-c", "Action", "-c", "User")
+    assert desk.run("audit", "list", "--user", "bert", *columns) == (0, "bert policy.update\n")
+    assert desk.run("audit", "list", "--until", "1h", *columns) == (0, "")
+    assert desk.run("cluster", "history", "east", "-f", "value") == (0, "")
 
 
 def test_a_downgrade_asks_first(desk, answers, capsys):

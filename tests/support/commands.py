@@ -73,6 +73,9 @@ MANAGE: Mapping[str, str] = {
     "policy import-ovirt": "--url {engine} --user {user} --password-file password "
     "--skip-unknown-units --yes",
     "policy list": "",
+    "policy history": "nova",
+    "cluster history": "east",
+    "audit list": "--since 1h",
     "policy export": "> stored.yaml",
     "policy import": "stored.yaml --yes",
     "unit list": "",

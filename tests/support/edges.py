@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from scheduler_worker.cli import bind as commands
+from scheduler_worker.cli import manage
 from scheduler_worker.cli.ctl import main
+from scheduler_worker.cli.store_client import StoreClient
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
 from scheduler_worker.model.hosts import Hosts, Mask
@@ -55,6 +57,7 @@ GIVEN: dict[str, Any] = {
 SPECIAL: dict[str, dict[str, Any]] = {
     "get_cluster": {"name": "east"},
     "get_attachment": {"name": "east"},
+    "list_cluster_history": {"name": "east"},
     "attach_cluster": {"name": "east", "policy": "packing"},
     "get_host": {"name": "host-east"},
     "drain_worker": {"worker": "w1", "last": True},
@@ -192,11 +195,17 @@ class Edges:
     def _connected(self, _: argparse.Namespace) -> Iterator[SchedulerClient]:
         yield self.client_of_it
 
+    @contextlib.contextmanager
+    def _with_store(self, *_: object) -> Iterator[StoreClient]:
+        yield StoreClient(self.rest.administration)
+
     def command(self, *words: str) -> int:
-        """The exit status of a command, which prints."""
+        """The exit status of a command of whichever program has it, which prints."""
+        of_store = {each.command for each in OPERATIONS if each.home == "store"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "connected", self._connected)
-            return main(list(words))
+            patch.setattr(manage.StoreCommand, "connected", self._with_store)
+            return (manage.main if " ".join(words[:2]) in of_store else main)(list(words))
 
     def run(self, capsys: Any, *words: str) -> tuple[int, str, str]:
         """The exit status of a command, its output and what it says is wrong."""

@@ -8,7 +8,7 @@ from scheduler_worker.scheduling.filters.affinity import (
     ServerGroupAffinityFilter,
 )
 from scheduler_worker.scheduling.filters.numa_topology import PciPassthroughFilter
-from scheduler_worker.wording import cut, listed
+from scheduler_worker.wording import cut, lines, listed, one_line
 from tests.support.hosts import host_record, host_table, request_spec
 
 SEVEN = tuple(f"vm-{number}" for number in range(7))
@@ -54,3 +54,11 @@ def test_texts():
 def test_reasons(unit, asked, end):
     hosts = host_table([host_record()], instances={"h": {uuid: {} for uuid in SEVEN}})
     assert unit.reason(hosts.state(0), request_spec(**asked)).endswith(end)
+
+
+def test_what_steers_a_terminal_or_is_invisible_is_escaped_and_letters_stay():
+    assert one_line("Zürich-Ελλάδα-東京") == "Zürich-Ελλάδα-東京"
+    assert one_line("a\x1b]0;\x07\nb\t\x9b\u202e\u200b\ufeff\u2028\x7f") == (
+        r"a\x1b]0;\x07\nb\t\x9b\u202e\u200b\ufeff\u2028\x7f"
+    )
+    assert lines("a\x1b\nb\u2067\n") == "a\\x1b\nb\\u2067\n"

@@ -25,7 +25,8 @@ AnyOperation = Operation[Any, Any]
 def with_tables() -> dict[Path, str]:
     """The pages with their blocks made anew."""
     blocks = {"rpc.md": [_rpc()], "rest-v1.md": [_rest(), _types()]}
-    blocks["scheduler-workerctl.md"] = [_commands()]
+    blocks["scheduler-workerctl.md"] = [_commands(of_store=False)]
+    blocks["scheduler-worker-manage.md"] = [_commands(of_store=True)]
     blocks["monitoring.md"] = [metrics()]
     return {DOCS / name: _filled((DOCS / name).read_text(), some) for name, some in blocks.items()}
 
@@ -128,9 +129,11 @@ def _name(kind: Any) -> str:
 # Commands
 
 
-def _commands() -> str:
+def _commands(*, of_store: bool) -> str:
     found = sorted(
-        (operation.command, operation) for operation in OPERATIONS if operation.command is not None
+        (operation.command, operation)
+        for operation in OPERATIONS
+        if operation.command is not None and (operation.home == "store") == of_store
     )
     return "\n\n".join("\n".join(_command(name, each)) for name, each in found)
 

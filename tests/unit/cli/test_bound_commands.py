@@ -96,6 +96,71 @@ def test_cells_are_made_for_people_and_plain_for_programs(decided):
     assert "RAMWeigher" in out
 
 
+NAME = "=a\x1b]0;x\x07\n\u202eZürich"
+SHOWN = r"=a\x1b]0;x\x07\n\u202eZürich"
+
+
+@pytest.fixture
+def steering(rest, ctl):
+    """A host and a reservation on it, whose name would steer what shows it."""
+    rest.world.report(host(NAME, uuid="odd", cluster="east", vcpus=64))
+    rest.world.place("i1", vcpus=64)
+    rest.records.recorder.write()
+    return ctl
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("host", "list"),
+        ("host", "list", "--name", "=*", *VALUES),
+        ("host", "show", "odd"),
+        ("reservation", "list"),
+        ("decision", "tail", "--no-follow"),
+        ("explain", "--vcpus", "1", "--ram", "1", "--why-not", "odd"),
+    ],
+)
+def test_a_name_steers_no_terminal(steering, words):
+    status, out, err = steering(*words)
+    assert (status, err) == (0, "")
+    assert SHOWN in out
+    assert (out + err).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("host", "list", "-f", "json"),
+        ("host", "list", "-f", "yaml"),
+        ("decision", "tail", "--no-follow", "--json"),
+        ("explain", "--vcpus", "1", "--ram", "1", "--why-not", "odd", "--json"),
+    ],
+)
+def test_documents_have_the_name_itself_and_escape_it(steering, words):
+    _, out, _ = steering(*words)
+    assert out.replace("\n", "").isprintable()
+    assert NAME in str(yaml.safe_load(out)) or repr(NAME)[1:-1] in str(yaml.safe_load(out))
+
+
+def test_a_name_is_no_formula_of_a_spreadsheet_and_no_command_of_a_shell(rest, ctl):
+    names = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    rest.world.report(*(host(name, uuid=f"u{at}") for at, name in enumerate(names)))
+    _, out, _ = ctl("host", "list", "-f", "csv", "-c", "Host", "-c", "VCPUs")
+    rows = {row["Host"]: row["VCPUs"] for row in csv.DictReader(io.StringIO(out), escapechar="\\")}
+    shown = ["'=1+1", "'+1", "'-1", "'@SUM(A1)", r"'\t=1", r"'\r=1"]
+    assert [rows.get(name) for name in shown] == ["4"] * len(shown)
+    assert rows["host-east"] == "4"
+    rest.world.report(host('$(reboot)`id`\\"', uuid="u9"))
+    _, out, _ = ctl("host", "show", "u9", "-f", "shell", "-c", "name")
+    assert out == 'name="\\$(reboot)\\`id\\`\\\\\\""\n'
+
+
+def test_an_error_steers_no_terminal(ctl):
+    status, _, err = ctl("explain", "no\x1b[2J\u202e.yaml")
+    shown = r"scheduler-workerctl: no\x1b[2J\u202e.yaml: cannot be read"
+    assert (status, err) == (2, f"{shown}: No such file or directory\n")
+
+
 def test_ages_and_what_is_left_are_durations(rest, decided):
     [found] = plain(decided, "reservation", "list")
     assert found["Age"] >= 0

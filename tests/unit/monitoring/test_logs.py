@@ -76,6 +76,21 @@ def test_a_message_cannot_forge_a_line(log):
     assert "\x1b" not in log.lines()[0]
 
 
+def test_no_error_and_no_name_steers_the_terminal_of_who_reads_the_log(log):
+    log.info("host %s", "Zürich\x9b\u202e")
+    try:
+        try:
+            raise ValueError("cause \x1b[2J\u202e")
+        except ValueError as error:
+            raise OSError("h\x1b]0;\x07\u2066") from error
+    except OSError:
+        log.exception("It failed")
+        log.warning("It failed again")
+    output = "\n".join(log.lines())
+    assert output.replace("\n", "").isprintable()
+    assert "OSError: h" in output
+
+
 @pytest.mark.parametrize("log", ["oslo"], indirect=True)
 def test_an_error_in_the_message_is_not_repeated_by_its_summary(log):
     try:

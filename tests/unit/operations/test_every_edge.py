@@ -14,7 +14,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.forms import answered, choices, is_document, is_time
 from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.operations.policies import put_policy
+from scheduler_worker.operations.policies import attach_cluster, put_policy
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.state.presence import Presence
@@ -216,6 +216,8 @@ def more(rest):
     tuned(world.state, "west", "uuid-host-west", world.clock.time_s())
     rest.simulations.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
     rest.call(put_policy, id="packing", name="packed")
+    rest.call(attach_cluster, name="east", policy="packing")
+    rest.call(attach_cluster, name="east", policy="nova")
     for name in ("w1", "w2"):
         facts = WorkerFacts(name=name, version="1", topic="scheduler")
         Presence(world.state, facts, WorkerReport).renew()

@@ -1,5 +1,7 @@
 """Clusters, cluster policies with their history, and the units that policies use."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -20,12 +22,14 @@ from scheduler_worker.operations.policies import (
     create_policy,
     get_attachment,
     get_policy,
+    list_cluster_history,
     list_policies,
     list_policy_history,
     put_policy,
     remove_policy,
 )
 from scheduler_worker.operations.units import get_unit, list_units, switch_unit
+from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE
 
@@ -133,6 +137,38 @@ def test_the_history_has_every_change_and_can_be_put_back(rest, policy):
     assert {name: restored[name] for name in text} == text
     rest.call(remove_policy, id=policy.id)
     assert rest.call(list_policy_history, id=policy.id).items[-1].policy is None
+
+
+def test_the_history_says_who_attached_and_detached_which_cluster_from_where(rest, policy):
+    rest.call(attach_cluster, name="east", policy=policy.id)
+    rest.call(put_policy, id=policy.id, **TEXT | {"filters": []})
+    bert = Actor("bert", "command on admin1")
+    rest.administration.attachments.attach("east", bert, policy=NONE)
+    over_rpc: list[dict[str, Any]] = [
+        {"action": "policy.attach", "after": msgspec.json.encode({"id": policy.id}).decode()},
+        {"action": "policy.detach", "before": msgspec.json.encode({"id": policy.id}).decode()},
+    ]
+    for each in over_rpc:
+        rest.store.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **each))
+    refused = {"result": "refused", **over_rpc[0]}
+    rest.store.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **refused))
+    edits = rest.call(list_policy_history, id="Packed").items
+    assert [(each.action, each.cluster, each.user, each.origin) for each in edits] == [
+        ("create", None, "anna", "127.0.0.1"),
+        ("attach", "east", "anna", "127.0.0.1"),
+        ("update", None, "anna", "127.0.0.1"),
+        ("detach", "east", "bert", "command on admin1"),
+        ("attach", "west", "c", "RPC"),
+        ("detach", "west", "c", "RPC"),
+    ]
+    for cluster, policies in {"east": [policy.id, NONE], "west": [policy.id, "nova"]}.items():
+        found = rest.call(list_cluster_history, name=cluster).items
+        assert [each.id for each in found] == policies
+    paged, marker = [], None
+    while not paged or marker:
+        page = rest.call(list_policy_history, id=policy.id, marker=marker, limit=2)
+        paged, marker = [*paged, *page.items], page.next
+    assert paged == edits
 
 
 def test_a_cluster_is_attached_with_its_own_values(rest, policy):

@@ -1,7 +1,7 @@
 // A decision: why in one sentence, the filters as a funnel, the weights, and the same question asked now.
 
 import { tookOf, resultOf } from "./decisions.js";
-import { el, fill, table } from "./dom.js";
+import { el, fill, shown, table } from "./dom.js";
 import { explained, explanationOf, figure, funnelOf, linkTo } from "./explaining.js";
 import { count, moment, things } from "./format.js";
 import { request } from "./http.js";
@@ -18,7 +18,7 @@ export async function decisionPage(section, { argument, signal }) {
     fill(answer, el("h2", {}, "Now"), explanationOf(await explained(found, { signal })));
   }
 
-  document.title = `Decision on ${found.instances[0] ?? found.request_id} - scheduler_worker`;
+  document.title = shown(`Decision on ${found.instances[0] ?? found.request_id} - scheduler_worker`);
   section.append(
     el("nav", { "aria-label": "Where this is" }, el("a", { href: `/console/decisions?instance=${encodeURIComponent(found.instances[0] ?? "")}` }, "All decisions on this instance")),
     el("h1", {}, `Decision on ${found.instances.length === 1 ? found.instances[0] : things(found.instances.length, "instance")} `, resultOf(found.result)),

@@ -1,5 +1,11 @@
 // Elements from values. Texts are always text nodes, so nothing that a host reports becomes markup.
 
+const TEXTS = new Set(["aria-label", "placeholder", "title"]);
+
+/** A text with names that others chose: what reorders it or is invisible is escaped, as in the commands' tables. */
+export const shown = (text) =>
+  String(text).replace(/(?![\n\t])[\p{C}\p{Zl}\p{Zp}]/gu, (each) => `\\u${each.codePointAt(0).toString(16).padStart(4, "0")}`);
+
 /** An element: `on...` properties are listeners, `data` is its dataset, others are attributes. */
 export function el(tag, properties = {}, ...children) {
   const found = document.createElement(tag);
@@ -8,9 +14,10 @@ export function el(tag, properties = {}, ...children) {
     if (name.startsWith("on")) found.addEventListener(name.slice(2), value);
     else if (name === "data") Object.assign(found.dataset, value);
     else if (name === "value") found.value = value;
-    else found.setAttribute(name, value === true ? "" : value);
+    else found.setAttribute(name, value === true ? "" : TEXTS.has(name) ? shown(value) : value);
   }
-  found.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined));
+  const given = children.flat(Infinity).filter((each) => each !== null && each !== undefined);
+  found.append(...given.map((each) => (each instanceof Node ? each : shown(each))));
   return found;
 }
 
@@ -59,7 +66,7 @@ export function field(label, control) {
 export function refuse(control, text = "") {
   const id = `problem-${control.name}`;
   const said = document.getElementById(id) ?? el("span", { id, class: "problem" });
-  said.textContent = text;
+  said.textContent = shown(text);
   control.after(said);
   control.setAttribute("aria-describedby", id);
   control.setAttribute("aria-invalid", String(Boolean(text)));

@@ -2,7 +2,7 @@
 
 import { stateOf } from "./bars.js";
 import { tookOf } from "./decisions.js";
-import { el, fill, table } from "./dom.js";
+import { el, fill, shown, table } from "./dom.js";
 import { count, duration, things } from "./format.js";
 import { items, request } from "./http.js";
 import { keepLive } from "./live.js";
@@ -17,7 +17,7 @@ export async function healthPage(section, { signal }) {
     const [health, workers] = await Promise.all([request("GET", "/v1/health", options), workersOf(options)]);
     if (signal.aborted) return;
     if (!section.hasChildNodes()) section.append(el("h1", {}, "Health"), summary, ...Object.values(parts));
-    const text = sentenceOf(health);
+    const text = shown(sentenceOf(health));
     if (summary.textContent !== text) summary.textContent = text; // it is read out whenever it changes
     summary.classList.toggle("good", health.status === "ok");
     fill(parts.findings, findingsOf(health));

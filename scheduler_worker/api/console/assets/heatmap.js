@@ -1,6 +1,6 @@
 // Hosts as cells on a canvas, in groups: one picture of ten thousand hosts.
 
-import { el } from "./dom.js";
+import { el, shown } from "./dom.js";
 
 const HEADING = 24;
 const GAP = 10;
@@ -66,7 +66,7 @@ export class HeatMap {
     context.textBaseline = "middle";
     for (const block of this.blocks) {
       context.fillStyle = colours.text;
-      context.fillText(`${block.title} (${block.rows.length})`, 0, block.y - HEADING / 2, width);
+      context.fillText(shown(`${block.title} (${block.rows.length})`), 0, block.y - HEADING / 2, width);
       block.rows.forEach((row, at) => this.#cell(context, colours, block, row, at));
     }
   }
@@ -147,7 +147,7 @@ export class HeatMap {
     this.canvas.style.cursor = place === null ? "default" : "pointer";
     if (place === null) return;
     const [x, y] = this.#corner(place);
-    const text = this.describe(this.cells[place]);
+    const text = shown(this.describe(this.cells[place]));
     Object.assign(this.ring.style, { left: `${x}px`, top: `${y}px`, inlineSize: `${this.size - 1}px`, blockSize: `${this.size - 1}px` });
     this.tip.textContent = text;
     const left = Math.min(x, Math.max(0, this.element.clientWidth - this.tip.offsetWidth));

@@ -3,7 +3,7 @@
 
 import { bar, stateOf } from "./bars.js";
 import { tableOf } from "./decisions.js";
-import { el, fill, table } from "./dom.js";
+import { el, fill, shown, table } from "./dom.js";
 import { fitOf } from "./fit.js";
 import { notKept } from "./flavors.js";
 import { count, duration, moment, size } from "./format.js";
@@ -32,7 +32,7 @@ export async function hostPage(section, { argument, signal }) {
       section.append(...Object.values(parts), el("details", {}, el("summary", {}, "Everything that was reported"), record));
       parts.use.after(fitOf(() => host, signal));
     }
-    document.title = `${host.name} - scheduler_worker`;
+    document.title = shown(`${host.name} - scheduler_worker`);
     fill(parts.head, headOf(host));
     fill(parts.use, el("h2", {}, "Use"), useOf(host));
     fill(parts.facts, el("h2", {}, "Facts"), factsOf(host));
@@ -41,7 +41,7 @@ export async function hostPage(section, { argument, signal }) {
     fill(parts.reservations, el("h2", {}, "Reservations"), reservationsOf(reservations, release));
     fill(parts.lately, el("h2", {}, "Lately"), latelyOf(host, lately));
     fill(parts.instances, el("h2", {}, "Instances"), instancesOf(host));
-    record.textContent = JSON.stringify(host.record, null, 2);
+    record.textContent = shown(JSON.stringify(host.record, null, 2));
     section.removeAttribute("aria-busy");
   }
 

@@ -1,6 +1,7 @@
 // Starts the console: the session, the pages by their paths, the navigation.
 
 import { capacityPage } from "./capacity.js";
+import { clusterPage } from "./cluster.js";
 import { decisionPage } from "./decision.js";
 import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
@@ -26,6 +27,7 @@ const PAGES = [
   { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
+  { title: "Cluster", path: /^\/clusters\/([^/]+)$/, show: clusterPage, under: "Policies" },
   { title: "Rehearsals", path: /^\/rehearsals$/, show: rehearsalsPage, link: "/rehearsals" },
   { title: "Rehearsal", path: /^\/rehearsals\/([^/]+)$/, show: rehearsalPage, under: "Rehearsals" },
   { title: "Capacity", path: /^\/capacity$/, show: capacityPage, link: "/capacity" },

@@ -59,7 +59,8 @@ function clustersTable(attached, policies, attach) {
       el("button", { "aria-label": `Attach ${value.cluster}` }, "Attach"),
       may("rehearsal:run") ? el("button", { type: "button", onclick: () => rehearse(form, value.cluster), "aria-label": `Rehearse first for ${value.cluster}` }, "Rehearse first") : "");
     const name = policies.find((each) => each.id === value.policy)?.name ?? value.policy;
-    return [value.cluster, may("cluster:attach") ? form : name, Object.entries(value.parameters).map(([key, text]) => `${key}=${text}`).join(", ") || "none"];
+    const link = el("a", { href: `/console/clusters/${encodeURIComponent(value.cluster)}` }, value.cluster);
+    return [link, may("cluster:attach") ? form : name, Object.entries(value.parameters).map(([key, text]) => `${key}=${text}`).join(", ") || "none"];
   }));
 }
 

@@ -1,6 +1,6 @@
 // One policy: its text, to be edited and checked as one types, and its history.
 
-import { choice, el, field, fill, goTo, table } from "./dom.js";
+import { choice, el, field, fill, goTo, shown, table } from "./dom.js";
 import { moment } from "./format.js";
 import { ask, items, request } from "./http.js";
 import { EMPTY, declared, differences, fits, textOf } from "./policytext.js";
@@ -31,7 +31,7 @@ export async function policyPage(section, { argument, signal }) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       const answer = await request("POST", `${path}/check`, { body: text, signal }).catch((error) => ({ problem: error.message }));
-      verdict.textContent = answer.problem ? `${answer.field ?? "policy"}: ${answer.problem}` : "This policy can be stored.";
+      verdict.textContent = answer.problem ? shown(`${answer.field ?? "policy"}: ${answer.problem}`) : "This policy can be stored.";
       verdict.className = answer.problem ? "problem" : "good";
     }, PAUSE_MS);
   }
@@ -63,7 +63,7 @@ export async function policyPage(section, { argument, signal }) {
     el("form", { class: "policy", onsubmit: save }, editor.element, canEdit ? [verdict, el("p", {}, el("button", { class: "primary" }, "Save"))] : ""),
   );
   if (may("rehearsal:run")) section.append(...(await rehearsalOf(text, policy.clusters[0], signal)));
-  if (argument !== NEW && !policy.is_locked) {
+  if (argument !== NEW) {
     const changes = await items(`${path}/history`, { signal });
     section.append(el("h2", {}, "History"), historyTable(changes, text, canEdit, restore));
   }
@@ -188,7 +188,7 @@ class Editor {
     this.text[list].splice(to, 0, moved);
     const focused = document.activeElement?.id;
     this.#edited(list);
-    this.said.textContent = `${moved.unit} is now ${to + 1} of ${this.text[list].length}`;
+    this.said.textContent = shown(`${moved.unit} is now ${to + 1} of ${this.text[list].length}`);
     const again = document.getElementById(focused);
     (again?.disabled ? again.parentElement.querySelector("button:not(:disabled)") : again)?.focus();
   }
@@ -244,14 +244,16 @@ class Editor {
 }
 
 function historyTable(changes, text, canEdit, restore) {
-  const rows = changes.map((change, at) => {
-    const before = changes[at - 1]?.policy;
-    const lines = change.policy && before ? differences(textOf(before), textOf(change.policy)) : [{ create: "created", remove: "removed", update: "changed" }[change.action]];
+  let last = null;
+  const rows = changes.map((change) => {
+    const before = last;
+    last = change.policy ?? last;
+    const lines = change.cluster ? [`${change.action}ed ${change.action === "attach" ? "to" : "from"} ${change.cluster}`] : change.policy && before ? differences(textOf(before), textOf(change.policy)) : [{ create: "created", remove: "removed", update: "changed" }[change.action]];
     const isNow = change.policy && !differences(textOf(change.policy), text).length;
     return [
-      change.version === null ? "-" : String(change.version), moment(change.at), change.user, el("ul", { class: "plain prose" }, lines.map((line) => el("li", {}, line))),
+      change.version === null ? "-" : String(change.version), moment(change.at), change.user, change.origin, el("ul", { class: "plain prose" }, lines.map((line) => el("li", {}, line))),
       canEdit && change.policy && !isNow ? el("button", { type: "button", "aria-label": `Restore version ${change.version}`, onclick: () => restore(change) }, "Restore") : isNow ? "as it is now" : "",
     ];
   });
-  return table("Changes, the latest first", ["Version", "When", "Who", "What changed", ""], rows.reverse());
+  return table("Changes, the latest first", ["Version", "When", "Who", "From", "What changed", ""], rows.reverse());
 }

@@ -1,6 +1,6 @@
 // Who uses this page, and the page on which one logs in.
 
-import { el, field } from "./dom.js";
+import { el, field, shown } from "./dom.js";
 import { authenticate, request } from "./http.js";
 import { showProblem, clearProblems } from "./problems.js";
 
@@ -53,7 +53,7 @@ export function logInPage(then, why) {
       await action(new FormData(event.target));
       then();
     } catch (error) {
-      problem.textContent = error.message;
+      problem.textContent = shown(error.message);
       event.target.querySelector("input[type=password]").select();
     } finally {
       button.disabled = false;

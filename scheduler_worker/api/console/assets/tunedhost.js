@@ -1,6 +1,6 @@
 // A tuned host: what was set on it, its VMs and disks, by which rules, and what is held back.
 
-import { el, fill, table } from "./dom.js";
+import { el, fill, shown, table } from "./dom.js";
 import { ago, count, duration, moment } from "./format.js";
 import { request } from "./http.js";
 import { keepLive } from "./live.js";
@@ -15,7 +15,7 @@ export async function tunedHostPage(section, { argument, signal }) {
     const host = await request("GET", `/v1/tuned-hosts/${encodeURIComponent(argument)}`, options);
     if (signal.aborted) return;
     if (!section.hasChildNodes()) section.append(...Object.values(parts));
-    document.title = `Tuning of ${host.name} - scheduler_worker`;
+    document.title = shown(`Tuning of ${host.name} - scheduler_worker`);
     fill(parts.head, headOf(host));
     fill(parts.outputs, el("h2", {}, "Values"), outputsOf(host.entities));
     fill(parts.held, el("h2", {}, "Held back"), heldOf(host.entities));
