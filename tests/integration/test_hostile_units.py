@@ -262,9 +262,10 @@ def test_a_file_that_does_not_load_says_why(text, why):
     assert why in (file.problem or "")
 
 
-def test_a_library_that_the_user_cannot_read_is_named_before_a_file_is_loaded():
+def test_a_library_that_the_user_cannot_read_is_named_where_a_file_needs_it():
     with directory() as folder, directory() as environment:
-        file = write(folder, "units.py", "raise SystemExit")
+        file = write(folder, "units.py", "import no_such_library")
+        modest = write(folder, "modest.py", "class Unit: pass")
         (environment / "bin").mkdir()
         (environment / "bin/python").symlink_to(PYTHON)
         (environment / "pyvenv.cfg").write_text(f"home = {Path(PYTHON).resolve().parent}\n")
@@ -277,11 +278,13 @@ def test_a_library_that_the_user_cannot_read_is_named_before_a_file_is_loaded():
         try:
             with pytest.raises(ExternalUnitFailed) as raised:
                 Sandbox(file, settings(folder, python=python))
+            Sandbox(modest, settings(folder, python=python)).close()
         finally:
             libraries.chmod(0o755)
     user = pwd.getpwuid(os.geteuid()).pw_name if os.geteuid() else "nobody"
     assert str(raised.value) == (
-        f"units.py cannot be loaded: user {user} cannot read {libraries}, for {libraries} is "
+        "units.py cannot be loaded: ModuleNotFoundError: No module named 'no_such_library'. "
+        f"user {user} cannot read {libraries}, for {libraries} is "
         f"closed to it. {remedies.UNREADABLE_PYTHON}"
     )
 

@@ -32,6 +32,7 @@ from tests.support.engine import PASSWORD, USER, FakeEngine
 from tests.support.json_server import serving
 from tests.support.packages import ROOT, build, checkout, registered_in
 from tests.support.patience import PROCESS_S, eventually
+from tests.support.sandboxes import PYTHON
 from tests.support.servers import free_port
 from tests.support.services import host
 from tests.support.threads import Threads
@@ -190,7 +191,7 @@ def client(
         state={"url": redis_url},
         api={"users_file": folder / "users.yaml", "port": installation.port},
         policy_store={"connection": f"sqlite:///{folder}/policies.sqlite"},
-        external_units={"directory": units, "isolation": ""},
+        external_units={"directory": units, "isolation": "", "python": PYTHON},
         tuning={"enabled": True, "interval": 0.2, "clusters_file": folder / "clusters.yaml"},
     )
     with (

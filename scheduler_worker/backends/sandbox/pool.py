@@ -308,6 +308,8 @@ def refused_walls(settings: SandboxSettings) -> Mapping[Wall, str]:
     """
     sandbox = Sandbox(None, settings, _files(settings.directory))
     sandbox.close()
+    if sandbox.closed:
+        raise ExternalUnitFailed(sandbox.closed)
     return sandbox.refused
 
 

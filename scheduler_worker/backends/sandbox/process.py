@@ -82,8 +82,12 @@ class Sandbox:
         try:
             until_s = time.monotonic() + settings.load_timeout_s
             ready = convert(self._receive(until_s), _Ready)
-            if (problem := ready.error or _lacking(ready, settings)) is not None:
+            self.closed = _closed(ready, settings)
+            """What the user cannot read, and what to change; a file may do without it."""
+            if problem := _lacking(ready, settings):
                 raise SandboxBroken(problem)
+            if ready.error is not None:
+                raise SandboxBroken(". ".join(filter(None, (ready.error, self.closed))))
         except (msgspec.ValidationError, SandboxBroken) as error:
             self.close()
             what = f"{file.name} cannot be loaded" if file else "no unit can be loaded"
@@ -199,13 +203,17 @@ class Sandbox:
             raise SandboxBroken(f"its process has ended: {error}") from None
 
 
+def _closed(ready: _Ready, settings: SandboxSettings) -> str | None:
+    if ready.closed is None:
+        return None
+    path, part = ready.closed
+    of_units = Path(path).is_relative_to(settings.directory.resolve())
+    change = remedies.UNREADABLE_UNITS if of_units else remedies.UNREADABLE_PYTHON
+    return f"{_user(settings)} cannot read {path}, for {part} is closed to it. {change}"
+
+
 def _lacking(ready: _Ready, settings: SandboxSettings) -> str | None:
     """Why no file is loaded into this sandbox, and what to change."""
-    if ready.closed is not None:
-        path, part = ready.closed
-        of_units = Path(path).is_relative_to(settings.directory.resolve())
-        change = remedies.UNREADABLE_UNITS if of_units else remedies.UNREADABLE_PYTHON
-        return f"{_user(settings)} cannot read {path}, for {part} is closed to it. {change}"
     lacking = sorted(settings.walls & ready.refused.keys() & set(settings.isolation))
     if not lacking:
         return None

@@ -187,19 +187,19 @@ def _serve(
 ) -> None:
     calls = socket.socket(fileno=to_worker)
     _confine(settings, refused)
-    closed = _closed(paths)
-    if closed or refused.keys() & set(settings["required"]):
-        _send(calls, {"refused": refused, "closed": closed})
+    found = {"refused": refused, "closed": _closed(paths)}
+    if refused.keys() & set(settings["required"]):
+        _send(calls, found)
         return
     try:
         classes = _load(settings) if settings["file"] else {}
         plugins = [_described(name, plugin) for name, plugin in classes.items()]
         sys.stdout.flush()  # to /dev/null: what the file printed until now is no answer
     except BaseException as error:  # whatever the file raises, SystemExit too
-        _send(calls, {"error": _brief(error)})
+        _send(calls, {**found, "error": _brief(error)})
         return
     gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
-    _send(calls, {"plugins": plugins, "refused": refused})
+    _send(calls, {**found, "plugins": plugins})
     alone = "processes" not in refused
     while (asked := _receive(calls)) is not None:
         reply = _answered(classes, asked, settings["output_bytes"], alone=alone)
