@@ -226,6 +226,7 @@ def dismiss_worker(call: Call, target: NamedWorker) -> None:
 
     One that comes back after all is in view again. A worker that stops in order needs none of this.
     """
+    call.services.workers.check_lost(target.worker)
     with call.changing("worker.dismiss", target.worker):
         call.services.workers.forget(target.worker)
 

@@ -132,22 +132,24 @@ class ReportedWorkers:
         """The record of a worker that is there, as it was read."""
         return Guard(_KEY + name, self._workers.versions.get(_KEY + name, ABSENT))
 
-    def forget(self, name: str) -> None:
-        """Remove a lost worker from view.
-
-        Raises NotFound, StateUnavailable, and Conflict: it reports.
-        """
+    def check_lost(self, name: str) -> None:
+        """Raises NotFound, StateUnavailable, and Conflict: it reports."""
         known = {worker.name: worker for worker in self.read()}
         if name not in known:
             raise NotFound("worker", name)
-        if known[name].is_lost:
-            key = _KEY + name
-            guard = Guard(key, self._reports.versions.get(key, ABSENT))
-            gone = Transaction([Put(key, None)], [guard])
-            if all(self._store.write(REPORTS_SCOPE, [gone]).applied):
-                self._store.write(SCOPE, [Transaction([Put(key, None)], [self.guard(name)])])
-                return
-        raise Conflict(f"Worker {name!r} reports; stop it in place of dismissing it.")
+        if not known[name].is_lost:
+            raise Conflict(f"Worker {name!r} reports; stop it in place of dismissing it.")
+
+    def forget(self, name: str) -> None:
+        """Remove a lost worker from view. Raises as :meth:`check_lost`."""
+        self.check_lost(name)
+        key = _KEY + name
+        guard = Guard(key, self._reports.versions.get(key, ABSENT))
+        if not all(
+            self._store.write(REPORTS_SCOPE, [Transaction([Put(key, None)], [guard])]).applied
+        ):
+            raise Conflict(f"Worker {name!r} reports again.")
+        self._store.write(SCOPE, [Transaction([Put(key, None)], [self.guard(name)])])
 
 
 def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler_worker import remedies
-from scheduler_worker.errors import RequestError, StateUnavailable
+from scheduler_worker.errors import Conflict, NotFound, RequestError, StateUnavailable
 from scheduler_worker.events import STATE_ERRORS
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
@@ -134,6 +134,11 @@ def test_a_lost_worker_counts_and_its_figures_do_not(rest):
     assert (found.status, found.workers, found.serving) == ("warning", 2, 1)
     assert "worker dismiss b" in found.findings[0].fix
     assert (found.requests.placed, found.clusters, found.feed) == (0, [], {})
+    before = rest.state()
+    for name, error in ("a", Conflict), ("x", NotFound):
+        with pytest.raises(error):
+            rest.call(dismiss_worker, worker=name)
+    assert rest.state() == before, "the audit has no change that was not made"
     assert rest.call(dismiss_worker, worker="b") is None
     assert [each.name for each in rest.call(list_workers).items] == ["a"]
 
