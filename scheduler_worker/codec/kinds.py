@@ -12,8 +12,8 @@ from scheduler_worker.codec.primitives import ObjectKind
 from scheduler_worker.model import requests
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Selection
-from scheduler_worker.model.host_records import HostReport, Text
-from scheduler_worker.model.sizes import Size
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.sizes import Name, Size
 
 _STAMPS = frozenset({"created_at", "updated_at", "deleted_at", "deleted"})
 _OF_COMPUTE_NODE = frozenset(
@@ -37,7 +37,7 @@ def _of(struct: type[msgspec.Struct], version: str, *more: str, **facts: Any) ->
 class Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The facts of an instance that are stored."""
 
-    uuid: Text
+    uuid: Name
     host: str | None = None
     node: str | None = None
     instance_type_id: int | None = None

@@ -26,7 +26,7 @@ from scheduler_worker.model.requests import (
     RequestSpec,
     SchedulerLimits,
 )
-from scheduler_worker.model.sizes import OF_REQUEST
+from scheduler_worker.model.sizes import OF_REQUEST, Name
 from scheduler_worker.scheduling.numa.constraints import with_topology
 from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
 
@@ -43,8 +43,7 @@ MAX_NAMES = 100_000
 """The longest list of names."""
 MAX_PATIENCE_S = 86_400.0
 
-_Name = Annotated[str, Meta(min_length=1, max_length=255)]
-_Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
+_Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_NAMES)]
 _Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 _Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
 
@@ -220,8 +219,8 @@ _RESHAPED = {
 
 
 class _HostName(msgspec.Struct, frozen=True):
-    host: _Name
-    nodename: _Name | None = None
+    host: Name
+    nodename: Name | None = None
 
 
 def decode_as(kind: type[T], value: Any, path: str) -> T:
@@ -231,7 +230,7 @@ def decode_as(kind: type[T], value: Any, path: str) -> T:
 
 def decode_name(value: Any, path: str) -> str:
     """A name or id: text of 1 to 255 characters."""
-    name: str = typed(value, _Name, path)
+    name: str = typed(value, Name, path)
     return name
 
 

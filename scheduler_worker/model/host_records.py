@@ -24,7 +24,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from scheduler_worker.conversion import convert
 from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.providers import ResourceProvider
-from scheduler_worker.model.sizes import MAX_SIZE, Size
+from scheduler_worker.model.sizes import MAX_SIZE, Name, Size
 from scheduler_worker.model.virt import VirtHost
 from scheduler_worker.wording import listed
 
@@ -161,7 +161,6 @@ HOST_SCHEMA = 1
 Balance = Annotated[int, Meta(ge=-MAX_SIZE, le=MAX_SIZE)]
 """A free amount: negative when the host is oversubscribed."""
 Ratio = Annotated[float, Meta(ge=0.0, le=100_000.0)]
-Text = Annotated[str, Meta(min_length=1, max_length=255)]
 ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z")]
 HvSpec = tuple[str, str, str]
 HostState = Literal["up", "down", "disabled"]
@@ -172,9 +171,9 @@ HOST_STATES: tuple[str, ...] = get_args(HostState)
 class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One host's report; see ``docs/rpc.md`` for the meaning of every field."""
 
-    host: Text
-    uuid: Text | UnsetType = UNSET
-    nodename: Text | UnsetType | None = UNSET
+    host: Name
+    uuid: Name | UnsetType = UNSET
+    nodename: Name | UnsetType | None = UNSET
     cluster: ClusterName | UnsetType | None = UNSET
     cell_uuid: str | UnsetType | None = UNSET
     source: SourceName | UnsetType | None = UNSET

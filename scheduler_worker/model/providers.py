@@ -33,7 +33,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, structs
 
-from scheduler_worker.model.sizes import MAX_SIZE, Size
+from scheduler_worker.model.sizes import MAX_SIZE, Name, Size
 
 ROOT = 0
 """The index of the compute node in its tree."""
@@ -46,7 +46,7 @@ MAX_RATIO = 100_000.0
 MAX_CONSUMERS = 10_000
 """Instances and migrations that take of one provider."""
 Traits = frozenset[str]
-Uuid = Annotated[str, Meta(min_length=1, max_length=255)]
+Uuid = Name
 
 
 class Inventory(
