@@ -5,36 +5,28 @@ independently of the workers.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from scheduler_worker.ports import Change
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica
 from tests.simulation.books import Books
+from tests.simulation.history import Violation
 from tests.simulation.locks import Locks
+from tests.simulation.placing import Placing
 from tests.simulation.post import Post
-from tests.simulation.simulation import Simulation
 
 SLACK_S = 0.3
 """By how much a worker may be late where nothing breaks."""
 
 
-class Violation(NamedTuple):
-    time_s: float
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.time_s:8.3f}  {self.what}"
-
-
-def check(simulation: Simulation) -> list[Violation]:
+def check(simulation: Placing) -> list[Violation]:
     return Checker(simulation).violations
 
 
 class Checker:
     """Has read all of a run."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Placing) -> None:
         self.violations: list[Violation] = []
         plan = simulation.plan
         self.locks = Locks(plan, self._blame)
@@ -52,7 +44,7 @@ class Checker:
     def _blame(self, what: str) -> None:
         self.violations.append(Violation(self._now_s, what))
 
-    def _check_end(self, simulation: Simulation) -> None:
+    def _check_end(self, simulation: Placing) -> None:
         for who, error in simulation.machine.broken:
             self._blame(f"a thread of {who} failed: {error!r}")
         left = simulation.left()
@@ -69,7 +61,7 @@ class Checker:
             for scope, replica in worker.replicas().items():
                 self._check_replica(worker.name, replica, left.get(scope, ()))
 
-    def _check_waits(self, simulation: Simulation) -> None:
+    def _check_waits(self, simulation: Placing) -> None:
         """No request waits for pending resources for longer than is configured."""
         longest_s = simulation.setting.wait_timeout_s + SLACK_S
         for worker in simulation.workers if simulation.plan.is_calm else ():
@@ -78,7 +70,7 @@ class Checker:
                     waited_s = outcome.waits.pending_s
                     self._blame(f"{outcome.request_id} waited {waited_s:.2f} s at {worker.name}")
 
-    def _check_queues(self, simulation: Simulation) -> None:
+    def _check_queues(self, simulation: Placing) -> None:
         broker = simulation.broker
         for queue, messages in broker.queues.items():
             for message in messages:

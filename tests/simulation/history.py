@@ -28,6 +28,16 @@ class Event(NamedTuple):
         return f"{self.time_s:8.3f}  {self.who:<8} {self.what:<14} {'  '.join(facts)}".rstrip()
 
 
+class Violation(NamedTuple):
+    """What a checker found, and when."""
+
+    time_s: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.time_s:8.3f}  {self.what}"
+
+
 class Auditor:
     """Tracks a run by its events, independently of the workers."""
 

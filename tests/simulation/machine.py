@@ -356,11 +356,27 @@ class Starter:
         machine: Machine,
         target: Callable[..., object],
         args: tuple[Any, ...] = (),
+        name: str = "",
         **_: object,
     ) -> None:
         self._machine = machine
         self._target, self._args = target, args
+        self.name = name
+        self.ident: int | None = None
+        self._has_ended = Event(machine)
 
     def start(self) -> None:
-        process = self._machine.running.process
-        self._machine.spawn(process, self._target, *self._args)
+        self.ident = id(self)
+        self._machine.spawn(self._machine.running.process, self._run)
+
+    def is_alive(self) -> bool:
+        return self.ident is not None and not self._has_ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._has_ended.wait(timeout)
+
+    def _run(self) -> None:
+        try:
+            self._target(*self._args)
+        finally:
+            self._has_ended.set()

@@ -22,8 +22,9 @@ After a forward jump of more than five seconds reservations may outlive the mark
 """
 
 When = Literal[
-    "leases", "commits", "writes", "watches", "gets", "answers", "acknowledges", "releases"
-]
+    "leases", "commits", "writes", "watches", "gets", "answers", "acknowledges", "releases",
+    "asks", "rounds", "reads", "begins", "stores",
+]  # fmt: skip
 """An event of workers that a deed can wait for, to occur at the worst moment."""
 
 How = Literal["call", "cast", "nova"]
@@ -44,6 +45,10 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
             if name != "at_s" and value is not None
         ]
         return f"{self.at_s:7.3f}  {type(self).__name__.lower():<8} {'  '.join(facts)}"
+
+
+class Fault(Deed, frozen=True, kw_only=True):
+    """Something breaks."""
 
 
 class Ask(Deed, frozen=True, kw_only=True):
@@ -111,21 +116,21 @@ class Remove(Deed, frozen=True, kw_only=True):
     host: str
 
 
-class Crash(Deed, frozen=True, kw_only=True):
+class Crash(Fault, frozen=True, kw_only=True):
     """A worker is killed, and started again after a while."""
 
     worker: int
     for_s: float
 
 
-class Drain(Deed, frozen=True, kw_only=True):
+class Drain(Fault, frozen=True, kw_only=True):
     """A worker gets SIGTERM, and is started again after a while."""
 
     worker: int
     for_s: float
 
 
-class Pause(Deed, frozen=True, kw_only=True):
+class Pause(Fault, frozen=True, kw_only=True):
     """A worker stands still, and may lose its link meanwhile."""
 
     worker: int
@@ -133,14 +138,14 @@ class Pause(Deed, frozen=True, kw_only=True):
     loses_link: bool = False
 
 
-class Cut(Deed, frozen=True, kw_only=True):
+class Cut(Fault, frozen=True, kw_only=True):
     """A worker cannot reach the store."""
 
     worker: int
     for_s: float
 
 
-class Flaky(Deed, frozen=True, kw_only=True):
+class Flaky(Fault, frozen=True, kw_only=True):
     """A worker's calls to the store, and the answers, are late or lost now and then."""
 
     worker: int
@@ -148,45 +153,45 @@ class Flaky(Deed, frozen=True, kw_only=True):
     flakiness: float
 
 
-class Jump(Deed, frozen=True, kw_only=True):
+class Jump(Fault, frozen=True, kw_only=True):
     """A worker's clock is set."""
 
     worker: int
     by_s: float
 
 
-class Unlink(Deed, frozen=True, kw_only=True):
+class Unlink(Fault, frozen=True, kw_only=True):
     """A worker loses its connection to the broker."""
 
     worker: int
 
 
-class Block(Deed, frozen=True, kw_only=True):
+class Block(Fault, frozen=True, kw_only=True):
     """The broker takes nothing from the workers."""
 
     for_s: float
 
 
-class Nack(Deed, frozen=True, kw_only=True):
+class Nack(Fault, frozen=True, kw_only=True):
     """The broker nacks what workers publish: the node that has the queues is away."""
 
     for_s: float
 
 
-class Restart(Deed, frozen=True, kw_only=True):
+class Restart(Fault, frozen=True, kw_only=True):
     """The broker restarts."""
 
     for_s: float
 
 
-class Down(Deed, frozen=True, kw_only=True):
+class Down(Fault, frozen=True, kw_only=True):
     """The store restarts, and may lose its last writes, or everything."""
 
     for_s: float
     loses_s: float = 0.0
 
 
-class Failover(Deed, frozen=True, kw_only=True):
+class Failover(Fault, frozen=True, kw_only=True):
     """A replica takes over from the store. It lags, and its clock is not the same."""
 
     for_s: float
@@ -194,20 +199,28 @@ class Failover(Deed, frozen=True, kw_only=True):
     by_s: float
 
 
-class Clock(Deed, frozen=True, kw_only=True):
+class Clock(Fault, frozen=True, kw_only=True):
     """The store's clock is set."""
 
     by_s: float
 
 
-CALM = (Ask, Report, Use, Delete, Rename, Move, Remove)
-"""Deeds that are no faults."""
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of a run. Times in seconds."""
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters that runs of all scenes have. Times in seconds."""
 
     workers: int = 2
+    hold_timeout_s: float = 0.7
+    slowness: float = 0.0
+    """How often a call to the store, or its answer, takes long though nothing is wrong."""
+    preempted: float = 0.0
+    """How often a thread loses its turn between two statements."""
+    preempted_in: str = ""
+    """In which module of the worker, if not in all; there it takes longer."""
+
+
+class Setting(Base, frozen=True, kw_only=True):
+    """Parameters of a run in which workers place instances."""
+
     slots: int = 2
     clusters: dict[str, int]
     """How many hosts each has."""
@@ -216,7 +229,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     counts: bool = True
     """Whether the broker counts deliveries."""
     max_batch: int = 4
-    hold_timeout_s: float = 0.7
     acquire_timeout_s: float = 3.0
     reservation_ttl_s: float = 6.0
     wait_timeout_s: float = 0.0
@@ -231,12 +243,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Whether hosts report NUMA cells."""
     begun_s: float = 0.0
     """How long hosts list an instance before their use includes it."""
-    slowness: float = 0.0
-    """How often a call to the store, or its answer, takes long though nothing is wrong."""
-    preempted: float = 0.0
-    """How often a thread loses its turn between two statements."""
-    preempted_in: str = ""
-    """In which module of the worker, if not in all; there it takes longer."""
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -251,7 +257,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A run: ``seed`` throws how its deeds interleave."""
 
     seed: str
-    setting: Setting
+    setting: Any
+    """Parameters of the scene: a :class:`Base`."""
     deeds: tuple[Deed, ...]
 
     def __str__(self) -> str:
@@ -265,7 +272,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def breaks(self) -> set[type[Deed]]:
         """The kinds of faults in it."""
-        return {type(each) for each in self.deeds if not isinstance(each, CALM)}
+        return {type(each) for each in self.deeds if isinstance(each, Fault)}
 
     def only(self, deeds: Sequence[Deed]) -> "Plan":
         return msgspec.structs.replace(self, deeds=tuple(deeds))
@@ -296,7 +303,7 @@ def make(seed: str) -> Plan:
         has_cells=rng.random() < 0.3,
         begun_s=random.Random(f"{seed}: begun").choice((0.0, 0.0, 0.0, 0.5)),
         slowness=rng.choice((0.0, 0.1, 0.1)) if faults else 0.0,
-        **_preempted(rng),
+        **preempted(rng, _MODULES),
     )
     asked, reports = _rescheduled(seed, _asked(rng, setting)), _reports(rng, setting)
     broken = _broken(rng, setting, faults)
@@ -311,6 +318,11 @@ def make(seed: str) -> Plan:
             for each in asked
         ]
     deeds = [*asked, *reports, *broken]
+    return ordered(seed, setting, deeds)
+
+
+def ordered(seed: str, setting: Base, deeds: Sequence[Deed]) -> Plan:
+    """A plan with its deeds in their order."""
     return Plan(seed=seed, setting=setting, deeds=tuple(sorted(deeds, key=lambda each: each.at_s)))
 
 
@@ -331,19 +343,19 @@ _MODULES = (
 )
 
 
-def _preempted(rng: random.Random) -> dict[str, Any]:
-    """Nowhere, everywhere, or often in one module."""
+def preempted(rng: random.Random, modules: Sequence[str]) -> dict[str, Any]:
+    """Threads lose their turn nowhere, everywhere, or often in one module."""
     return rng.choice(
         (
             *({}, {}, {"preempted": 0.01}, {"preempted": 0.05}),
-            *({"preempted": 0.3, "preempted_in": rng.choice(_MODULES)},) * 2,
+            *({"preempted": 0.3, "preempted_in": rng.choice(modules)},) * 2,
         )
     )
 
 
 def _asked(rng: random.Random, setting: Setting) -> list[Deed]:
     """Requests come in bursts, for there is no contention without."""
-    bursts = [_time(rng) for _ in range(rng.choice((1, 2, 3)))]
+    bursts = [time_of(rng) for _ in range(rng.choice((1, 2, 3)))]
     asks: list[Ask] = []
     for number in range(1, rng.randint(7, 13)):
         count = rng.choice((1, 2, 3) if len(setting.clusters) > 2 else (1, 1, 2, 3))
@@ -412,7 +424,7 @@ def _reports(rng: random.Random, setting: Setting) -> list[Deed]:
     hosts, does_move = list(setting.hosts), rng.random() < 0.5
     deeds: list[Deed] = []
     for _ in range(rng.randint(4, 10)):
-        at_s, host = _time(rng), rng.choice(hosts)
+        at_s, host = time_of(rng), rng.choice(hosts)
         report = Report(
             at_s=at_s + 0.01,
             when=rng.choice((None, None, "leases", "commits", "writes", "releases")),
@@ -515,12 +527,30 @@ _FAULTS: tuple[Callable[[random.Random, Setting], Deed], ...] = (
 )
 
 
+def broken(
+    rng: random.Random, setting: Base, count: int, moments: Sequence[When]
+) -> Sequence[Fault]:
+    """So many faults of workers and of the store, which loses nothing."""
+    faults: list[Fault] = []
+    for _ in range(count):
+        worker, for_s, when = _worker(rng, setting), _while(rng), _when(rng, *moments)
+        fault = rng.choice((Crash, Pause, Pause, Pause, Cut, Flaky, Flaky, Jump, Down, Clock))
+        facts: dict[type[Fault], dict[str, Any]] = {
+            Flaky: {"worker": worker, "for_s": 2 * for_s, "flakiness": rng.choice((0.1, 0.3, 0.6))},
+            Jump: {"worker": worker, "by_s": rng.choice((-3600.0, -2.0, 5.0, 3600.0))},
+            Down: {"for_s": for_s},
+            Clock: {"by_s": rng.choice(STORE_JUMPS_S)},
+        }
+        faults.append(fault(**facts.get(fault, {"worker": worker, "for_s": for_s}), **when))
+    return faults
+
+
 def _when(rng: random.Random, *moments: When) -> dict[str, Any]:
     """A time, and mostly a moment to wait for."""
-    return {"at_s": _time(rng), "when": rng.choice((None, *moments))}
+    return {"at_s": time_of(rng), "when": rng.choice((None, *moments))}
 
 
-def _worker(rng: random.Random, setting: Setting) -> int:
+def _worker(rng: random.Random, setting: Base) -> int:
     return rng.randrange(setting.workers)
 
 
@@ -528,7 +558,7 @@ def _while(rng: random.Random) -> float:
     return rng.choice((0.1, 0.5, 1.5, 3.0))
 
 
-def _time(rng: random.Random) -> float:
+def time_of(rng: random.Random) -> float:
     return round(rng.uniform(BEGINS_S, ENDS_S), 3)
 
 

@@ -43,6 +43,9 @@ SLOWEST_S = 0.4
 """How long a call or an answer takes that takes long."""
 LATEST_S = 2.5
 """After how long a call comes to the store that its caller had given up."""
+CLOCK_SLACK_S = 2.5
+"""By how much a time may be wrong where a plan sets the store's clock."""
+ROUNDING_S = 1e-3
 PREFIX = "sim"
 
 SCRIPTS = Scripts()

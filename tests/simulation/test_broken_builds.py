@@ -1,13 +1,11 @@
-"""Mutation tests of the simulator: each build is broken in one place, and the checker notices.
+"""Mutation tests of the scene in which tenants get places: each build is broken in one place, and
+the checker notices.
 
 ``docs/testing.md`` names the break that it does not notice, and why that one does no harm.
 """
 
-import inspect
-import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import chain, count, islice
 from typing import Any
 
 import msgspec
@@ -15,7 +13,6 @@ import pytest
 
 from scheduler_worker.backends.redis import connection
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.backends.redis.nodes import Script
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.rpc.serving.connection import PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import DeliveryTracker
@@ -32,25 +29,9 @@ from scheduler_worker.service.state import moves, reservations
 from scheduler_worker.service.state.intents import PlacementIntents, Verdicts
 from scheduler_worker.service.state.records import Verdict
 from scheduler_worker.service.state.replica import Replica
-from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
-from tests.simulation.plan import Block, Crash, Cut, Down, Drain, Nack, Plan, make
-from tests.simulation.preemption import marked_functions
-
-WITHIN = 400
-"""So many seeds at most until a broken build is found out."""
-
-
-Finds = Callable[..., str]
-
-
-def in_module(name: str) -> dict[str, Any]:
-    """Where threads are preempted."""
-    return {"preempted": 0.3, "preempted_in": name}
-
-
-def always(_: Plan) -> bool:
-    return True
+from tests.simulation.conftest import always, in_module
+from tests.simulation.plan import Block, Crash, Cut, Down, Drain, Nack, Plan
 
 
 def is_calm(plan: Plan) -> bool:
@@ -89,56 +70,6 @@ def nacks(plan: Plan) -> bool:
     return Nack in plan.breaks()
 
 
-@pytest.fixture
-def found_out(monkeypatch: pytest.MonkeyPatch) -> Finds:
-    """Finds a violation; the unbroken build has none in the same run."""
-    marked_functions()
-
-    def find(
-        what: str, where: Callable[[Plan], object] = always, seed: int = 0, **setting: Any
-    ) -> str:
-        seeds = chain([seed], count())  # the one that found it last comes first
-        for seed, plan in islice(plans(seeds, where, setting), WITHIN):
-            for violation in runs.violations(plan):
-                if what in violation.what:
-                    monkeypatch.undo()
-                    assert runs.violations(plan) == []
-                    return f"{seed}: {violation}"
-        pytest.fail(f"{WITHIN} seeds had no violation with: {what}")
-
-    return find
-
-
-def plans(
-    seeds: Iterable[int], where: Callable[[Plan], object], setting: dict[str, Any]
-) -> Iterator[tuple[int, Plan]]:
-    for seed in seeds:
-        plan = make(str(seed))
-        if where(plan):
-            changed = msgspec.structs.replace(plan.setting, **setting)
-            yield seed, msgspec.structs.replace(plan, setting=changed)
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Any], None]:
-    return monkeypatch.setattr
-
-
-@pytest.fixture
-def rebuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, str, str], None]:
-    """Replaces a text in the source of a method."""
-
-    def rebuild(owner: type, name: str, old: str, new: str) -> None:
-        method = inspect.unwrap(getattr(owner, name))
-        source = textwrap.dedent(inspect.getsource(method))
-        assert old in source
-        found: dict[str, Any] = {}
-        exec(source.replace(old, new), method.__globals__, found)
-        monkeypatch.setattr(owner, name, found[name])
-
-    return rebuild
-
-
 def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> None:
     made = owner.__init__
 
@@ -147,23 +78,6 @@ def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> 
         setattr(self, lock, nullcontext())
 
     broken(owner, "__init__", make)
-
-
-@pytest.fixture
-def rewritten(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
-    """Replaces a text in the named script, or in their common part."""
-
-    def rewrite(name: str, old: str, new: str) -> None:
-        read = connection._script
-        assert old in read(connection.SCRIPTS[0] if name == "common" else name).text
-
-        def script(each: str) -> Script:
-            found = read(each)
-            return Script(found.text.replace(old, new)) if name in {each, "common"} else found
-
-        monkeypatch.setattr(connection, "_script", script)
-
-    return rewrite
 
 
 @pytest.mark.parametrize(

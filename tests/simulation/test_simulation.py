@@ -12,43 +12,50 @@ from tests.conftest import SEARCH_S
 from tests.simulation import plan as plans
 from tests.simulation import runs
 from tests.simulation.machine import Machine, Process
+from tests.simulation.scenes import SCENES
 from tests.simulation.shrink import shortest
-from tests.simulation.simulation import play
 from tests.support.patience import PROCESS_S
 
 SEEDS = 1_000
-"""Some two minutes on two idle cores; ``make soak`` runs more."""
+"""Of each scene; some minutes on two idle cores; ``make soak`` runs more."""
+of_each_scene = pytest.mark.parametrize("scene", SCENES)
 
 
+@of_each_scene
 @pytest.mark.deep
 @pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
-def test_the_guarantees_hold_under_all_faults(seed, capsys):
+def test_the_guarantees_hold_under_all_faults(scene, seed, capsys):
     first, count = (0, SEEDS) if seed is None else (seed, 1)
-    run(first, count, capsys)
+    run(scene, first, count, capsys)
 
 
+@of_each_scene
 @pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
-def test_the_guarantees_hold_under_new_seeds(fresh, seed, capsys):
+def test_the_guarantees_hold_under_new_seeds(scene, fresh, seed, capsys):
     if seed is not None:
         pytest.skip("one seed is asked for")
-    run(secrets.randbelow(10**9) + SEEDS, fresh, capsys)
+    run(scene, secrets.randbelow(10**9) + SEEDS, fresh, capsys)
 
 
-def run(first: int, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    *_, (pace, failed) = runs.search(first, count, processes=2 if count > 1 else 1)
+def run(scene: str, first: int, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, (pace, failed) = runs.search(scene, first, count, processes=2 if count > 1 else 1)
     with capsys.disabled():
-        print(f"  from seed {first} {pace}", end=" ")
-    assert not failed, f"seeds {sorted(failed)}\n\n{runs.story(min(failed))}"
+        print(f"  {scene} from seed {first} {pace}", end=" ")
+    assert not failed, f"{scene}: seeds {sorted(failed)}\n\n{runs.story(scene, min(failed))}"
 
 
-def test_a_seed_is_a_run():
-    plan = plans.make("7")
-    first, second = (list(map(str, play(plan).history.events)) for _ in range(2))
+@of_each_scene
+def test_a_seed_is_a_run(scene):
+    scene = SCENES[scene]
+    plan = scene.make("7")
+    first, second = (list(map(str, scene.play(plan).history.events)) for _ in range(2))
     assert first == second
 
 
-def test_a_seed_is_the_same_run_in_every_process():
+@of_each_scene
+def test_a_seed_is_the_same_run_in_every_process(scene):
     command, root = [sys.executable, "-m", "tests.simulation", "7"], Path(__file__).parents[2]
+    command += ["--scene", scene]
     first, second = (
         subprocess.check_output(
             command, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=root, timeout=PROCESS_S

@@ -1,4 +1,4 @@
-"""A worker: all of its real code above the ports, between this store and this broker."""
+"""Workers that place: all of their real code above the ports, on this store and this broker."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -22,7 +22,8 @@ from tests.simulation.broker import Broker, BrokerConnection
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Setting
-from tests.simulation.store import BEGINNING_S, Faults, Line, Store
+from tests.simulation.stage import Worker
+from tests.simulation.store import Line, Store
 from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
@@ -36,81 +37,38 @@ NOTICED_S = 0.5
 """The broker notices at most so late that a worker is dead."""
 
 
-class WorkerClock:
-    """A clock that a plan sets; the monotonic one starts with the machine."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._booted_s = machine.random.uniform(-10_000.0, 10_000.0)
-        self.ahead_s = 0.0
-
-    def time_s(self) -> float:
-        return BEGINNING_S + self._machine.now_s + self.ahead_s
-
-    def monotonic_s(self) -> float:
-        return self._machine.now_s - self._booted_s
-
-
-class Worker:
-    """One worker's machine: its process ends and restarts, its name and clock stay."""
+class Scheduling(Worker):
+    """A worker that serves requests of the bus."""
 
     def __init__(
-        self,
-        name: str,
-        store: Store,
-        broker: Broker,
-        history: History,
-        setting: Setting,
+        self, name: str, store: Store, broker: Broker, history: History, setting: Setting
     ) -> None:
-        self.name = name
-        self.faults = Faults(setting.slowness)
+        super().__init__(name, store, history, setting)
         self.outcomes: list[Outcome] = []
         """How requests ended that it decided, by its own account."""
-        self.clock = WorkerClock(store.machine)
-        self._machine = store.machine
-        self._store = store
         self._broker = broker
-        self._history = history
         self._setting = setting
-        self._process: Process | None = None
         self._server: QueueServer | None = None
         self._world: World | None = None
-        self.is_stopping = False
 
-    @property
-    def is_up(self) -> bool:
-        return self._process is not None
-
-    def start(self) -> None:
-        self._process = Process(self.name, is_preempted=True)
-        self._machine.spawn(self._process, self._run)
-
-    def crash(self) -> None:
-        if self._process is not None:
-            process, self._process, self._server = self._process, None, None
-            self.is_stopping = False
-            self._machine.kill(process)
-            notices_s = self._machine.random.uniform(0.0, NOTICED_S)
-            self._machine.at(notices_s, partial(self._hang_up, process))
-
-    def pause(self, seconds: float) -> None:
-        if self._process is not None:
-            self._machine.pause(self._process, seconds)
+    def has_ended(self, process: Process) -> None:
+        self._server = None
+        notices_s = self.machine.random.uniform(0.0, NOTICED_S)
+        self.machine.at(notices_s, partial(self._hang_up, process))
 
     def unlink(self) -> None:
-        if self._process is not None:
-            self._hang_up(self._process)
+        if self.process is not None:
+            self._hang_up(self.process)
 
     def drain(self) -> None:
-        """Stop as a daemon does on SIGTERM."""
-        if self._process is not None and self._server is not None and not self.is_stopping:
+        if self.process is not None and self._server is not None and not self.is_stopping:
             self.is_stopping = True
-            self._machine.spawn(self._process, self._stop)
+            self.spawn(self._stop)
 
     def catch_up(self) -> None:
         """Read all scopes of the store."""
-        if self._process is not None and self._world is not None:
-            self._machine.spawn(self._process, self._catch_up, self._world)
+        if self._world is not None:
+            self.spawn(self._catch_up, self._world)
 
     @staticmethod
     def _catch_up(world: World) -> None:
@@ -139,9 +97,9 @@ class Worker:
             if link.process is process:
                 self._broker.lose(link)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         self._world = world = self._made_world()
-        publisher = Publisher(self._broker, self._history, self.name)
+        publisher = Publisher(self._broker, self.history, self.name)
         names = QueueNames("nova", TOPIC, self.name)
         opener: Any = partial(BrokerConnection, self._broker, names)
         self._server = QueueServer(
@@ -154,20 +112,20 @@ class Worker:
                     WorkerEndpoint(world.scheduler, world.inventory, NOBODY, publisher).endpoint(),
                     baseapi(),
                 ],
-                Witness(self._history, self.name),
+                Witness(self.history, self.name),
             ),
             slots=self._setting.slots,
             limits=DeliveryLimits(),
-            observer=Witness(self._history, self.name),
+            observer=Witness(self.history, self.name),
             reach=world.state.reach,
         )
         self._server.start()
-        self._history.add(self.name, "serves")
+        self.history.add(self.name, "serves")
 
     def _made_world(self) -> World:
         setting = self._setting
         state = Line(
-            self._store,
+            self.store,
             self.name,
             self.clock,
             self.faults,
@@ -194,9 +152,9 @@ class Worker:
         decide = world.pipeline.decide
 
         def decide_slowly(table: HostTable, request: Request, *rest: Any) -> Decision:
-            self._history.add(self.name, "decides", request=request.request_id)
+            self.history.add(self.name, "decides", request=request.request_id)
             if setting.decides_in_s:
-                self._machine.sleep(setting.decides_in_s)
+                self.machine.sleep(setting.decides_in_s)
             return decide(table, request, *rest)
 
         world.pipeline.decide = decide_slowly  # type: ignore[assignment]
@@ -205,11 +163,11 @@ class Worker:
     def _stop(self) -> None:
         """Does what ``app.Worker.stop`` does."""
         assert self._server is not None and self._world is not None
-        self._history.add(self.name, "stops")
+        self.history.add(self.name, "stops")
         self._world.scheduler.stop_waiting()
         finished = self._server.stop(STOPS_WITHIN_S)
-        self._history.add(self.name, "has stopped", finished=finished)
-        self._machine.at(0.0, self.crash)
+        self.history.add(self.name, "has stopped", finished=finished)
+        self.machine.at(0.0, self.crash)
 
 
 class Witness(Observer):

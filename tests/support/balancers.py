@@ -55,7 +55,7 @@ def busy_host(name: str, cluster: str = "default", **vms: float | dict[str, Any]
     return host(name, cluster=cluster, virt=virt, memory_mb=65536)
 
 
-def _with_balances(world: World) -> World:
+def with_balances(world: World) -> World:
     units = {each.__name__: each for each in (*world.filters, *WEIGHERS)}
     catalogue = unit_catalogue(units, BALANCES)
     world.pipelines = Pipelines(catalogue, world.pipelines.nova_policy, world.options)
@@ -120,7 +120,7 @@ class Scenario:
     """Hosts of a cluster with a balance, and a balancer that is switched on."""
 
     def __init__(self, mode: str = "on", **settings: Any) -> None:
-        self.world = _with_balances(World())
+        self.world = with_balances(World())
         self.observed = CountingObserver()
         self.target = NotingTarget()
         self.power = NotingPower()
@@ -154,7 +154,7 @@ class Scenario:
         )  # fmt: skip
 
     def beside(self) -> World:
-        return _with_balances(self.world.beside())
+        return with_balances(self.world.beside())
 
     def attach(self, policy: dict[str, Any], cluster: str = "default") -> None:
         world = self.world

@@ -122,7 +122,7 @@ class Feeder(Periodic):
     def look(self) -> None:
         """Look at everything that may have changed, now; what was found is stored on return.
 
-        Called while this worker leads. What cannot be read is left out.
+        Called while this worker leads. What cannot be read in time is left out.
 
         Raises Conflict, StateUnavailable.
         """
@@ -134,7 +134,9 @@ class Feeder(Periodic):
         with self._guard:
             parts = [part for part in self._parts.values() if not part.progress.problem]
         looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
-        wait(looks, timeout=self._settings.look_timeout_s)
+        in_time, _ = wait(looks, timeout=self._settings.look_timeout_s)
+        if not all(each.result() for each in in_time):
+            raise Conflict("Not all hosts that were read could be stored; they are read once more.")
 
     def unready(self) -> str | None:
         """Why requests must not be decided now; None: they may. Raises StateUnavailable."""

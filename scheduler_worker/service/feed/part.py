@@ -190,17 +190,18 @@ class PartFeed:
             self._listing_due_s = float("-inf")
         self._outline, self._clusters = outline, clusters
 
-    def run(self, *, anew: bool = False) -> None:
-        """Bring the hosts of the part up to date; raises nothing.
+    def run(self, *, anew: bool = False) -> bool:
+        """Bring the hosts of the part up to date; False: not all that was read could be stored.
 
-        Waits for a round that is running. ``anew``: services too, though that may not be due.
+        Raises nothing. Waits for a round that is running. ``anew``: services too, though that may
+        not be due.
         """
         with self._running:
             if anew:
                 self._services_due_s = float("-inf")
-            self._run(self.part.name, self._deps.observer, self._deps.clock)
+            return self._run(self.part.name, self._deps.observer, self._deps.clock)
 
-    def _run(self, name: str, observer: Observer, clock: Clock) -> None:
+    def _run(self, name: str, observer: Observer, clock: Clock) -> bool:
         began_s = clock.monotonic_s()
         try:
             try:
@@ -214,11 +215,13 @@ class PartFeed:
         except (StateUnavailable, Conflict) as error:
             LOG.warning("Hosts of %s were not stored; they will be: %s", name, error)
             observer.count(events.FEED_FAILURES, name)
+            return False
         except Exception:
             LOG.exception("The feed of %s failed and will be retried", name)
             observer.count(events.FEED_FAILURES, name)
         else:
             observer.time(events.FEED_TIME, clock.monotonic_s() - began_s, name)
+        return True
 
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings
@@ -231,7 +234,6 @@ class PartFeed:
         listing = None
         if self._tails is None or now_s >= self._listing_due_s:
             listing = self._take_listing()
-            self._listing_due_s = now_s + settings.full_interval_s
         self._read_changes()
         self._read_pending()
         if listing is not None:
@@ -239,6 +241,8 @@ class PartFeed:
             if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
                 self._check_lead()
                 remove(self._deps.inventory, gone)
+            # Only now: what is gone is found by a listing alone, so an error before repeats it.
+            self._listing_due_s = now_s + settings.full_interval_s
 
     # Services
 

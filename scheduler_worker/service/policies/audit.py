@@ -112,9 +112,9 @@ class SharedAudit(Audit):
     """Entries in the shared state, scope ``@audit``, until an API process moves them.
 
     Workers have no SQL store, so what is changed over RPC is recorded here, and in the log. Each
-    process that has the store copies the entries into it, and then deletes them: a process that
-    ends in between leaves an entry that is copied twice, and none is lost. Without such a process
-    they expire. Methods raise StateUnavailable.
+    process that has the store copies the entries into it, and then deletes them. An entry is copied
+    twice if a process ends in between, or two copy it at the same moment; none is lost. Without
+    such a process they expire. Methods raise StateUnavailable.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:

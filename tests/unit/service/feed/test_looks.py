@@ -8,12 +8,13 @@ from urllib.parse import parse_qs
 import pytest
 
 from scheduler_worker import events
-from scheduler_worker.errors import NoValidHost, PlacementUnavailable, WorkerStops
+from scheduler_worker.errors import NoValidHost, PlacementUnavailable, StateUnavailable, WorkerStops
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
 from tests.support.feeds import MemorySource, barrier, feeder
+from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, request
 from tests.support.threads import in_thread
@@ -260,6 +261,18 @@ def test_what_is_away_does_not_keep_what_the_others_show(cloud, caplog, away):
     assert cloud.refresher.look_if_asked()
     assert answer() == "b"
     assert ("Placement was not looked at" in caplog.text) == (away == "placement")
+
+
+def test_a_look_whose_hosts_could_not_be_stored_is_repeated(cloud, monkeypatch):
+    answer = cloud.await_look()
+    cloud.source.put("b", memory_mb_used=0)
+    cloud.world.clock.advance(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud.world.inventory, "update_hosts", raising(StateUnavailable("away")))
+        cloud.refresher.run_due()
+    assert cloud.world.scheduler.waiting_for_feed == 1
+    cloud.refresher.run_due()
+    assert answer() == "b"
 
 
 def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
