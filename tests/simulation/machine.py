@@ -54,9 +54,9 @@ class Thread(msgspec.Struct, eq=False):
 class Machine:
     """Runs processes; ``now_s`` is the time of all of them."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, source: type[random.Random] = random.Random) -> None:
         self._seed = seed
-        self.random = random.Random(seed)
+        self.random = source(seed)
         self.now_s = 0.0
         self.broken: list[tuple[str, BaseException]] = []
         """Threads that ended with an exception, by the name of their process."""

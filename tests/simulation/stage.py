@@ -182,7 +182,7 @@ class Stage:
             self.history.await_(who, deed.when, partial(self._begin, deed))
 
     def _begin(self, deed: Deed) -> None:
-        self.history.add("plan", type(deed).__name__.lower(), deed=str(deed)[17:])
+        self.history.add("plan", type(deed).__name__.lower(), deed=str(deed)[17:], of=deed)
         getattr(self, f"_{type(deed).__name__.lower()}")(deed)
 
     def _crash(self, deed: plans.Crash) -> None:
@@ -238,9 +238,9 @@ class Stage:
         self.store.set_clock(deed.by_s)
 
 
-def play(stage: type[Stage], plan: Plan) -> Any:
+def play(stage: type[Stage], plan: Plan, machine: Machine | None = None) -> Any:
     """A run of a plan, when it is over."""
-    machine = Machine(plan.seed)
+    machine = machine or Machine(plan.seed)
     history = History(machine)
     with _staged(stage, machine, history), _preempted(machine, plan.setting):
         run = stage(plan, machine, history)
