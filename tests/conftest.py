@@ -19,7 +19,7 @@ from tests.support.databases import MariaServer, PostgresServer
 from tests.support.handlers import Gate, Witness
 from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissing
 
-pytest_plugins = ["suite.costs"]
+pytest_plugins = ["suite.reports"]
 
 NOVA = Path(__file__).with_name("nova")
 SIMULATION = Path(__file__).with_name("simulation")
@@ -70,10 +70,21 @@ def needing_servers() -> Iterator[None]:
         pytest.skip(str(error))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    with needing_servers():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    with needing_servers():
+        return (yield)
+
+
 def started(server: Server) -> Server:
     """The server, started."""
-    with needing_servers():
-        server.start()
+    server.start()
     return server
 
 
@@ -86,8 +97,7 @@ def _errors_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def nova_installation() -> Installation:
     """The environment of Nova and Placement, beside ours; some minutes the first time."""
-    with needing_servers():
-        return default_installation().ensure()
+    return default_installation().ensure()
 
 
 @pytest.fixture(scope="session")

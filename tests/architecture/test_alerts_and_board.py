@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from scheduler_worker import errors
 from scheduler_worker.events import EVENTS, Duration
+from tests.support.servers import program
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "etc/prometheus/alerts.yaml"
@@ -148,8 +148,6 @@ def test_a_wrong_expression_is_found(expression, problem):
 
 
 def test_promtool_accepts_the_alerts():
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian: prometheus)")
-    done = subprocess.run([promtool, "check", "rules", ALERTS], capture_output=True, text=True)
+    command = [program("promtool"), "check", "rules", str(ALERTS)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout

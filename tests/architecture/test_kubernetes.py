@@ -1,8 +1,8 @@
 """The manifests are valid, keep the restricted profile, and fit the configuration they mount."""
 
 import re
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 
 from scheduler_worker import conf
 from scheduler_worker.rpc import transport
+from tests.support.servers import program
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "etc/kubernetes"
@@ -158,12 +159,8 @@ def test_the_scaler_reads_the_queue_of_the_workers(configured):
 
 @pytest.mark.parametrize("folder", ["base", "external-units", "keda"])
 def test_kubectl_can_put_them_together(folder):
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed")
-    done = subprocess.run(
-        [kubectl, "kustomize", FOLDER / folder], capture_output=True, text=True, check=False
-    )
+    command = [program("kubectl", Path(sys.executable).parent), "kustomize", FOLDER / folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     made = {name(each): each for each in yaml.safe_load_all(done.stdout)}
     assert {name(each) for each in RUNNING if each["kind"] != "Job"} <= made.keys()

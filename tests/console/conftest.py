@@ -7,7 +7,6 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from scheduler_worker import api_process
 from scheduler_worker.api_process import ApiProcess
-from tests.conftest import needing_servers
 from tests.support.consoles import Console, chromium, configured, fill
 from tests.support.patience import SOON_S
 from tests.support.services import request
@@ -17,7 +16,7 @@ from tests.support.services import request
 def browser() -> Iterator[Browser]:
     """Of the module: Playwright's event loop is not left to other tests."""
     expect.set_options(timeout=1000 * SOON_S)
-    with needing_servers(), sync_playwright() as playwright, chromium(playwright) as found:
+    with sync_playwright() as playwright, chromium(playwright) as found:
         yield found
 
 

@@ -211,6 +211,18 @@ def test_a_full_server_loses_old_records_first(redis_url, redis_client, redis_lo
     assert names(log)[:2] == ["a", "i63"]
 
 
+def test_a_call_whose_first_write_was_refused_is_repeated(redis_url, redis_client, redis_log):
+    may = {"enabled": True, "nopass": True, "keys": ["refused:*"], "categories": ["+@all"]}
+    redis_client.acl_setuser("writer", **may, commands=["-xadd"])
+    log = redis_log(redis_url.replace("//", "//writer:any@"), prefix="refused")
+    with pytest.raises(StateUnavailable, match="account may not"):
+        log.append(SCOPE, [record("a")], once="same")
+    redis_client.acl_setuser("writer", **may)
+    for _ in range(2):
+        log.append(SCOPE, [record("a")], once="same")
+    assert names(log) == ["a"]
+
+
 def test_a_log_without_new_records_expires(redis_url, redis_client, redis_log):
     prefix = uuid.uuid4().hex
     log = redis_log(redis_url, bounds=Bounds(age_s=3600.0), prefix=prefix)

@@ -23,7 +23,6 @@ from scheduler_worker.backends.sql.store import (
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy, StoredUnit
-from tests.conftest import needing_servers
 from tests.support.databases import MariaServer, PostgresServer
 
 from .policy_stores import DATABASES, new_database, opened, settings
@@ -171,7 +170,7 @@ def test_a_database_of_a_newer_program_is_named(empty):
 
 @pytest.mark.parametrize("kind", [PostgresServer, MariaServer])
 def test_a_server_that_goes_away_is_named_and_found_again(kind, make_open_directory):
-    with needing_servers(), kind(make_open_directory()) as server:
+    with kind(make_open_directory()) as server:
         with opened(server.create_database()) as store:
             PolicySchema(store.database).upgrade()
             fill(store)

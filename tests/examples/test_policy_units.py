@@ -7,7 +7,6 @@ stand there, with curl against a REST API that listens.
 import contextlib
 import os
 import re
-import shutil
 import uuid
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +20,7 @@ from scheduler_worker.service.policies.policy_rules import check_policy
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.packages import install
 from tests.support.pages import Shell, section
+from tests.support.servers import program
 from tests.support.services import host
 from tests.support.units import made
 from tests.support.web import PASSWORD, users_file
@@ -97,6 +97,7 @@ def api(installed, tmp_path):
 
 @pytest.fixture
 def shell(api):
+    program("curl")  # which the guide types
     environment = {**os.environ, "no_proxy": "*", "API": api.url, "LOGIN": f"anna:{PASSWORD}"}
     with contextlib.closing(Shell(DOCS, environment)) as found:
         yield found
@@ -113,7 +114,6 @@ def in_force(api):
         return client.get_cluster_policy("default")
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_guide_from_the_first_request_to_the_last(api, shell):
     follow(shell, "A policy over REST, step by step")
     follow(shell, "Build")

@@ -1,6 +1,7 @@
 """A whole worker that balances: agents, or a Nova, move VMs and switch hosts as they are asked."""
 
 import contextlib
+import queue
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +14,11 @@ from scheduler_worker.errors import NoValidHost
 from tests.support import nova_api
 from tests.support.agents import Agent
 from tests.support.balancers import busy_host, power_saving
-from tests.support.patience import SOON_S, eventually
-from tests.support.workers import load_config
+from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.workers import WorkerProcess, all_ready, connected, load_config
 
 INTERVAL_S = 0.1
+VM: dict[str, Any] = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}}
 EVEN = {
     "id": "even",
     "name": "even",
@@ -45,8 +47,8 @@ class Datacenter:
     def move(self, vm: str) -> str:
         """As for any live migration, the destination is asked for."""
         [source] = [name for name, vms in self.vms.items() if vm in vms]
-        spec = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}, "instance_uuid": vm}
-        [[chosen]] = self.client.select_destinations(spec | {"ignore_hosts": [source]}, [vm])
+        spec = VM | {"instance_uuid": vm, "ignore_hosts": [source]}
+        [[chosen]] = self.client.select_destinations(spec, [vm])
         self.vms[source].remove(vm)
         self.vms[chosen.service_host].append(vm)
         self.report()
@@ -124,16 +126,14 @@ def test_an_agent_switches_an_empty_host_off_and_on_again(serve):
     steps: list[tuple[str, str]] = []
 
     def switch(host: str, state: str) -> None:
-        client.update_hosts([{"host": host, "power": {"state": state, "is_managed": True}}])
+        client.update_hosts([power(host, state)])
 
     def set_host_power(_context: object, **asked: Any) -> None:
         host, to = asked["host"], asked["to"]
         names = asked["cluster"], asked["action"]
         assert client.report_power(*names, "started")
         with pytest.raises(NoValidHost):
-            client.select_destinations(
-                {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}, "force_hosts": [host]}
-            )
+            client.select_destinations(VM | {"force_hosts": [host]})
         switch(host, to)
         steps.append((host, to))
         client.report_power(*names, "done")
@@ -150,3 +150,43 @@ def test_an_agent_switches_an_empty_host_off_and_on_again(serve):
         datacenter.vms = {awake: ["load"]}
         datacenter.report()
         eventually(lambda: steps[-1] == (asleep, "up"))
+
+
+@pytest.mark.deep
+def test_another_worker_goes_on_with_a_power_action_when_the_balancing_one_is_killed(
+    configure, rabbit_vhost_url
+):
+    settings = {"mode": "on", "interval": INTERVAL_S, "begin_timeout": NEVER_S}
+    workers = {
+        name: WorkerProcess(configure(name, balancing=settings), name=name)
+        for name in ("one", "two")
+    }
+    steps: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    methods = {"set_host_power": lambda _context, **asked: steps.put(asked)}
+    with (
+        all_ready(*workers.values()),
+        connected(rabbit_vhost_url) as client,
+        contextlib.closing(Agent(client._bus, "balancing_agent", "dc", **methods)),
+    ):
+        Datacenter(client, a=["a1"], b=[], c=[])
+        client.update_hosts([power(name, "up") for name in "bc"])
+        client.attach_cluster_policy("default", power_saving())
+        first = steps.get(timeout=SOON_S)
+        killed = client.get_balancing("default")["worker"]
+        workers[killed].kill()
+        eventually(lambda: client.get_balancing("default")["worker"] != killed)
+        taken_over = last_round(client)["at"]
+        eventually(lambda: last_round(client)["at"] > taken_over)
+        with pytest.raises(NoValidHost):
+            client.select_destinations(VM | {"force_hosts": [first["host"]]})
+        client.update_hosts([power(first["host"], first["to"])])
+        assert client.report_power(first["cluster"], first["action"], "done")
+        second = steps.get(timeout=SOON_S)
+    found = [(each["host"], each["to"]) for each in (first, second)]
+    assert found == [(first["host"], "maintenance"), (first["host"], "down")]
+    assert steps.empty()
+
+
+def power(host: str, state: str) -> dict[str, Any]:
+    """A report of the state of a host that the policy may switch."""
+    return {"host": host, "power": {"state": state, "is_managed": True}}

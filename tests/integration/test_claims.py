@@ -6,10 +6,13 @@ from collections import Counter
 
 import pytest
 
+from scheduler_worker import app
+from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
+from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
-from tests.support.threads import Threads
-from tests.support.workers import WorkerProcess, all_ready, connected
+from tests.support.threads import Threads, in_thread
+from tests.support.workers import WorkerProcess, all_ready, connected, load_config
 
 SPEC = {
     "flavor": {"vcpus": 1, "memory_mb": 512},
@@ -66,3 +69,25 @@ def test_what_placement_has_room_for_is_answered_although_a_server_fails(
         assert consumers == {instance for instance, where in placed.items() if where == name}
         assert cloud.used(provider).get("VCPU", 0) == len(consumers)
     assert sorted((each["instance_uuid"], each["host"]) for each in held) == sorted(placed.items())
+
+
+def test_a_request_that_waits_for_placement_leaves_its_slot_to_others(
+    tmp_path, placement_server, placement_cloud
+):
+    config = load_config(
+        tmp_path / "worker.conf",
+        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "one"},
+        rpc={"slots": 1},
+        nova_claims={"enabled": True},
+        placement=placement_server.options(),
+    )
+    provider = placement_cloud.add(uuid.uuid4().hex, VCPU=4, MEMORY_MB=65536)
+    with app.build(config).running() as worker:
+        client = SchedulerClient(worker.bus, timeout_s=SOON_S)
+        client.update_hosts([host("h", uuid=provider)])
+        with placement_server.paused():
+            answer = in_thread(client.select_destinations, SPEC, [str(uuid.uuid4())])
+            eventually(lambda: bool(client.list_reservations(limit=1)["reservations"]))
+            assert not answer.done()
+        [[chosen]] = answer.result(SOON_S)
+        assert chosen.service_host == "h"

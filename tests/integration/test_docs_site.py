@@ -14,7 +14,6 @@ from docs_site import options
 from docs_site.links import anchor
 from playwright.sync_api import sync_playwright
 
-from tests.conftest import needing_servers
 from tests.support.consoles import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +115,7 @@ def test_a_broken_link_fails(tmp_path, text, complaint):
 @pytest.fixture(scope="module")
 def hits(site) -> Iterator[dict[str, list[str]]]:
     """Each question, and the pages that the site's own search finds, the best first."""
-    with needing_servers(), sync_playwright() as playwright, chromium(playwright) as browser:
+    with sync_playwright() as playwright, chromium(playwright) as browser:
         page = browser.new_page()
         page.route(
             f"{SITE}**",

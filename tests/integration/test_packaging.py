@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import needing_servers
 from tests.support.packages import ROOT, build, checkout
 from tests.support.patience import PROCESS_S
 from tests.support.servers import program
@@ -48,17 +47,6 @@ def machine(unpacked, tmp_path_factory) -> Path:
     quiet = ["--no-warn-script-location", "--disable-pip-version-check"]
     subprocess.run([*pip, *where, *quiet, str(wheel)], check=True, capture_output=True)
     return root
-
-
-@pytest.fixture
-def systemd():
-    """Finds systemd's programs; a missing one skips at a desk and fails where CI is set."""
-
-    def find(name: str) -> str:
-        with needing_servers():
-            return program(name)
-
-    return find
 
 
 def test_the_source_archive_is_complete(unpacked):
@@ -100,9 +88,9 @@ def test_the_wheel_has_the_operators_files(machine):
     assert (package / "py.typed").exists()
 
 
-def test_systemd_accepts_the_units(machine, systemd):
+def test_systemd_accepts_the_units(machine):
     """It finds the command where pip installs it, and accepts every setting."""
-    verify, kill = systemd("systemd-analyze"), Path(program("kill"))
+    verify, kill = program("systemd-analyze"), Path(program("kill"))
     units = machine / "usr/lib/systemd/system"
     units.mkdir(parents=True)
     for each in Path("/lib/systemd/system").glob("*.target"):
@@ -117,9 +105,9 @@ def test_systemd_accepts_the_units(machine, systemd):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_systemd_creates_the_account_of_the_unit(machine, systemd):
+def test_systemd_creates_the_account_of_the_unit(machine):
     (machine / "etc").mkdir(exist_ok=True)
-    command = [systemd("systemd-sysusers"), f"--root={machine}", "scheduler_worker.conf"]
+    command = [program("systemd-sysusers"), f"--root={machine}", "scheduler_worker.conf"]
     subprocess.run(command, check=True, capture_output=True)
     users = [line.split(":")[0] for line in (machine / "etc/passwd").read_text().splitlines()]
     assert unit(machine)["User"] in users

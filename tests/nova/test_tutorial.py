@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 from nova_cloud.installation import PROJECT, Installation
 
-from tests.conftest import needing_servers
 from tests.support.pages import missing, steps
 from tests.support.servers import ServerMissing
 
@@ -19,9 +18,8 @@ COMMAND_S = 900
 @pytest.fixture
 def no_cloud(nova_installation: Installation) -> Iterator[None]:
     """Nothing of the tutorial's cloud is there, before and after."""
-    with needing_servers():
-        if (CLOUD / "fleet.json").exists():
-            raise ServerMissing(f"A cloud is in {CLOUD}; end it: tools/nova_cloud down --wipe")
+    if (CLOUD / "fleet.json").exists():
+        raise ServerMissing(f"A cloud is in {CLOUD}; end it: tools/nova_cloud down --wipe")
     yield
     if (CLOUD / "fleet.json").exists():
         run(".venv/bin/python tools/nova_cloud down --wipe")

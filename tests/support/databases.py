@@ -127,6 +127,8 @@ class PostgresServer(DatabaseServer):
 
 
 class MariaServer(DatabaseServer):
+    """A MariaDB; when one starts, it removes the temporary tables of all in its ``tmpdir``."""
+
     name = "MariaDB"
     user = "mysql"
 
@@ -137,7 +139,7 @@ class MariaServer(DatabaseServer):
     def initialize(self) -> None:
         self._run([
             program("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}",
-            "--auth-root-authentication-method=normal", "--skip-test-db",
+            self._tmpdir(), "--auth-root-authentication-method=normal", "--skip-test-db",
         ])  # fmt: skip
 
     def command(self) -> list[str]:
@@ -149,12 +151,18 @@ class MariaServer(DatabaseServer):
         self._give_away(first)
         return self._as_user([
             program("mariadbd", *_MARIADB_PLACES), "--no-defaults", f"--datadir={self._data}",
-            f"--port={self.port}", f"--bind-address={LOOPBACK}",
+            f"--port={self.port}", f"--bind-address={LOOPBACK}", self._tmpdir(),
             f"--socket={self.directory.resolve() / 'socket'}", f"--init-file={first.resolve()}",
             "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2",
             "--innodb-buffer-pool-size=64M", "--skip-log-bin",
             f"--pid-file={self.directory.resolve() / 'server.pid'}",
         ])  # fmt: skip
+
+    def _tmpdir(self) -> str:
+        own = self.directory.resolve() / "tmp"
+        own.mkdir(exist_ok=True)
+        self._give_away(own)
+        return f"--tmpdir={own}"
 
     def execute(self, statement: str) -> None:
         import pymysql

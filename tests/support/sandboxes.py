@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
+from tests.support.servers import ServerMissing
 
 _SYSTEM_PYTHON = Path("/usr/bin/python3")
 PYTHON = str(_SYSTEM_PYTHON) if os.geteuid() == 0 and _SYSTEM_PYTHON.exists() else sys.executable
@@ -66,14 +65,14 @@ def worker_python(folder: Path) -> str:
     """An interpreter that every user may read and that has the worker installed.
 
     Where this one is root's own, it is a virtual environment of the system's in ``folder``, which
-    is skipped where the system has another version.
+    raises ServerMissing where the system has another version.
     """
     if sys.executable == PYTHON:
         return PYTHON
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     said = subprocess.run([PYTHON, "--version"], capture_output=True, text=True, check=True)
     if not said.stdout.startswith(f"Python {version}."):
-        pytest.skip(f"no Python {version} that every user may read")
+        raise ServerMissing(f"no Python {version} that every user may read")
     for path in (folder / "bin", libraries := folder / "lib" / f"python{version}/site-packages"):
         path.mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(PYTHON)

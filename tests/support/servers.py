@@ -20,13 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.patience import PROCESS_S
+from tests.support.patience import PROCESS_S, eventually
 
 LOOPBACK = "127.0.0.1"
 STOP_S = 30.0
 POLL_S = 0.05
 _PORTS = 10_000, 32_768
 _RANDOM = random.SystemRandom()  # the other one is seeded alike for each test
+_CLAIMED: list[socket.socket] = []
 VHOSTS = 32
 """How many virtual hosts are made at once: for each call, rabbitmqctl starts for a CPU second."""
 _ADD_VHOSTS = """lists:foreach(fun(Name) ->
@@ -300,6 +301,8 @@ class RabbitServer(Server):
         (self.directory / "rabbitmq.conf").write_text("".join(lines))
         epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
         self._launch("epmd_pid", epmd, os.environ)
+        # The server would start one that outlives it.
+        eventually(lambda: _listens(self._number("epmd_port")), PROCESS_S)
         super().start()
 
     def stop(self) -> None:
@@ -351,16 +354,35 @@ def program(name: str, *places: Path) -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that is free now.
+    """A port of the loopback that is free, and that no other process gets from here.
 
-    It is below those that the kernel gives to clients: while its server is away, one of them might
-    take it, and the server could not come back.
+    Otherwise another test might get it before a server listens there, or while it is away. It is
+    below those that the kernel gives to clients, for the same reason. The claim ends with this
+    process.
     """
     while True:
         port = _RANDOM.randrange(*_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            _CLAIMED.append(_claim(port))
             probe.bind((LOOPBACK, port))
             return port
+
+
+def _claim(port: int) -> socket.socket:
+    """Claim it by an abstract name, which the kernel gives once. Raises OSError."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0scheduler-worker-tests/port/{port}")
+    except OSError:
+        claim.close()
+        raise
+    return claim
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
+        return True
+    return False
 
 
 def _end_process(pid: int, how: signal.Signals) -> None:

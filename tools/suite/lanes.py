@@ -1,5 +1,12 @@
-"""Which parts of the suite run side by side, and what they may cost."""
+"""Which parts of the suite run side by side, and what they may cost.
 
+A budget is in CPU seconds of an idle core, as :mod:`suite.yardstick` counts them. A lane above its
+budget is named. One above :data:`LIMIT` times its budget fails: that much is no noise, and a lane
+that got so dear is noticed by the change that made it so.
+"""
+
+import random
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +14,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / ".run" / "suite"
-"""Of each part: ``NAME.log``, its output, and ``NAME.json``, the costs of its tests."""
+"""Of each part: ``NAME.log``, its output, and ``NAME.json``, what its tests cost, and which were
+skipped."""
+SEED = random.SystemRandom().getrandbits(32)
+"""Of the order of the tests, of their random numbers, and of Hypothesis."""
+LIMIT = 1.5
 
 
 class Part(NamedTuple):
@@ -21,8 +32,13 @@ class Part(NamedTuple):
         return REPORTS / f"{self.name}.log"
 
     @property
-    def costs(self) -> Path:
+    def report(self) -> Path:
         return REPORTS / f"{self.name}.json"
+
+    @property
+    def repeat(self) -> str:
+        """What a shell repeats it with, in the same order."""
+        return shlex.join(self.command)
 
 
 class Lane(NamedTuple):
@@ -30,12 +46,13 @@ class Lane(NamedTuple):
 
     parts: Sequence[Part]
     budget_s: float | None = None
-    """CPU seconds that the lane may take on two idle cores."""
+    """CPU seconds that the lane may take on idle cores."""
 
 
 def _tests(name: str, *arguments: str) -> Part:
-    costs = str(REPORTS / f"{name}.json")
-    return Part(name, (sys.executable, "-m", "pytest", "--costs", costs, *arguments))
+    seeds = f"--randomly-seed={SEED}", f"--hypothesis-seed={SEED}"
+    report = f"--report={REPORTS / name}.json"
+    return Part(name, (sys.executable, "-m", "pytest", report, *seeds, *arguments))
 
 
 def _gate(name: str, *folders: str) -> Part:

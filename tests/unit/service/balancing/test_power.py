@@ -1,6 +1,7 @@
 """Hosts that a power saving policy switches off and on, as agents and reports let it."""
 
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ from tests.support.balancers import (
     power_saving,
 )
 from tests.support.interrupted import before_next
+from tests.support.patience import SOON_S
 from tests.support.services import request
+from tests.support.threads import in_thread
 
 MANAGED = {"is_managed": True}
 
@@ -242,6 +245,27 @@ def test_a_decision_that_has_not_seen_the_action_is_not_stored(sleepers):
         lease.commit([lease.planned(asked, decision.claims)])
     with pytest.raises(NoValidHost):
         other.scheduler.select(asked)
+
+
+@pytest.mark.parametrize("_number", range(10))
+def test_of_two_threads_one_places_vms_on_a_host_or_one_puts_it_to_sleep(sleepers, _number):
+    other, begin = sleepers.beside(), threading.Barrier(2)
+
+    def place() -> int:
+        begin.wait()
+        for number in range(5):
+            try:
+                other.place(f"vm-{number}", only_hosts=["b"], memory_mb=1)
+            except NoValidHost:
+                return number
+        return 5
+
+    sleepers.world.clock.advance(INTERVAL_S)
+    placed = in_thread(place)
+    begin.wait()
+    sleepers.balancer.run_due()
+    sleeps = "b" in {each.host for each in sleepers.power.asked}
+    assert bool(placed.result(SOON_S)) != sleeps
 
 
 def test_a_host_in_maintenance_or_down_takes_no_vm(sleepers):

@@ -4,12 +4,23 @@ import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, StateUnavailable
 from scheduler_worker.ports import Seen
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from tests.support.interrupted import before_next, overtake, raising
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.threads import Threads
+from tests.support.topologies import asked, host_cell, instance_cell, pages
 
 UNCHANGED = {"host": "a", "vcpus_used": 0}
+POOLS = [{"vendor_id": "8086", "product_id": "1520", "numa_node": None, "count": 1, "tags": {}}]
+CELL = host_cell(cores=4, mempages=pages((4, 2**20), (2048, 768)))
+DEVICE = {"pci_requests": {"requests": [
+    {"request_id": "x", "alias_name": "a", "count": 1, "spec": [{"vendor_id": "8086"}]}
+]}}  # fmt: skip
+PAGES = {"numa_topology": asked(instance_cell(shared=1, pagesize=2048))}
 
 
 def used_vcpus(world: World) -> int:
@@ -47,6 +58,27 @@ def test_an_expired_lease_costs_another_attempt(world, monkeypatch):
         world.ask("i1")
     assert world.reserved() == {"a": ["thief"]}
     assert used_vcpus(world) == 1
+
+
+@pytest.mark.parametrize("wanted", [DEVICE, PAGES], ids=["device", "huge pages"])
+def test_two_workers_promise_a_device_or_a_huge_page_once(monkeypatch, wanted):
+    world = World(filters=(NUMATopologyFilter, PciPassthroughFilter))
+    some = {"numa_topology": {"cells": [CELL]}, "pci_device_pools": POOLS}
+    world.report(*(host(name, **some) for name in "ab"))
+    other = world.beside()
+
+    def pause():
+        world.clock.advance(world.limits.hold_timeout_s + 1)
+        other.place("thief", **wanted)
+
+    before_next(monkeypatch, world.state, "commit", pause)
+    world.place("late", **wanted)
+    assert sorted(world.reserved()) == ["a", "b"]
+    for worker in (world, other):
+        with pytest.raises(NoValidHost):
+            worker.ask("third", **wanted)
+    world.inventory.release(["thief"])
+    assert other.place("third", **wanted)
 
 
 def test_a_failed_commit_gives_the_claims_back_and_ends_its_lease_once(world, monkeypatch):

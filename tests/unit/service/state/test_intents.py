@@ -44,6 +44,27 @@ def test_a_copy_that_was_faster_in_another_cluster_is_answered_alike(world, monk
     assert world.reserved() == {"b": ["i1"]}
 
 
+def test_copies_on_three_workers_that_prefer_three_clusters_are_answered_alike(world, monkeypatch):
+    """Each overtakes the one before, and finds another cluster the best."""
+    answers: list[list[str]] = []
+
+    def copy(worker: World, best: str, *later: str) -> None:
+        favour(worker, best, f"of-{best}")
+
+        def overtake():
+            worker.report({"host": best, "memory_mb": 2048})
+            copy(worker.beside(), *later)
+
+        if later:
+            before_next(monkeypatch, world.state, "acquire", overtake)
+        answers.append(worker.place("i1"))
+
+    world.report(*(host(name, cluster=f"of-{name}") for name in "cde"))
+    copy(world, "c", "d", "e")
+    assert answers == [["e"]] * 3
+    assert world.reserved() == {"e": ["i1"]}
+
+
 def test_a_refused_request_goes_on_to_another_cluster(world, monkeypatch):
     favour(world, "a", "one")
     before_next(monkeypatch, world.state, "acquire", lambda: fill(world))

@@ -1,4 +1,4 @@
-"""A plugin of pytest: ``--costs FILE`` writes what each test took of the processors.
+"""A plugin of pytest: how to repeat a failing run, and ``--report FILE``, what it cost and skipped.
 
 A test's cost is the CPU time, in seconds, of pytest's process and of all processes below it, from
 the start of its fixtures to their end. The first test that asks for a shared fixture, such as a
@@ -7,7 +7,9 @@ server of the session, pays for its start.
 
 import json
 import os
-from collections import defaultdict
+import shlex
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,20 +22,42 @@ _PARENT, _USED = 1, slice(11, 15)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs", type=Path, metavar="FILE", help="write the CPU time of each test")
+    parser.addoption(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write what tests cost, and which were skipped",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("costs"):
-        config.pluginmanager.register(Costs(config.getoption("costs")))
+    if config.getoption("report"):
+        config.pluginmanager.register(Report(config.getoption("report")))
 
 
-class Costs:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
+    """End with what repeats a failing order: ``-q`` hides its seed."""
+    yield
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and terminal:
+        terminal.write_line(f"Repeat it: {repeating(session.config)}")
+
+
+def repeating(config: pytest.Config) -> str:
+    """What a shell repeats this run with, in the same order."""
+    seed = f"--randomly-seed={config.getoption('randomly_seed')}"
+    arguments = [each for each in config.invocation_params.args if each != seed]
+    return shlex.join([sys.executable, "-m", "pytest", *arguments, seed])
+
+
+class Report:
     """Measures around each test, and writes a JSON object when the run ends."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seconds: dict[str, float] = defaultdict(float)
+        self._skips: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -43,10 +67,20 @@ class Costs:
         finally:
             self._seconds[item.nodeid] += max(0.0, cpu_seconds() - began)
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):  # otherwise an expected failure
+            self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
+
     def pytest_sessionfinish(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         costs = {test: round(cost_s, 3) for test, cost_s in self._seconds.items()}
-        self._file.write_text(json.dumps(costs, indent=0))
+        self._file.write_text(json.dumps({"costs": costs, "skips": self._skips}, indent=0))
 
 
 def cpu_seconds() -> float:
