@@ -17,33 +17,63 @@ def caller(*grants):
 
 
 SYSTEM_EDITOR = caller(("policy_editor", None))
-EDITOR_OF_A = caller(("policy_editor", "a"))
+IN_A_CLUSTER = {
+    Right.READ: "reader",
+    Right.CREATE: "policy_editor",
+    Right.EDIT: "policy_editor",
+    Right.DELETE: "policy_editor",
+    Right.ATTACH: "policy_editor",
+    Right.REHEARSE: "policy_editor",
+    Right.RELEASE: "administrator",
+    Right.SWITCH_BALANCING: "administrator",
+}
+"""The least role that has the right in a cluster in which it is held."""
+IN_THE_SYSTEM = IN_A_CLUSTER | {
+    Right.DELETE_UNIT: "administrator",
+    Right.SWITCH_UNIT: "administrator",
+    Right.EDIT_TUNING: "policy_editor",
+    Right.DRAIN: "administrator",
+    Right.READ_AUDIT: "administrator",
+}
+"""The same of a role in the system."""
+
+
+def holders(rights, action, held_in, clusters):
+    """The roles that have the right in these clusters when they are held there."""
+    return [role for role in ROLES if rights.may(caller((role, held_in)), action, clusters)]
+
+
+@pytest.mark.parametrize("action", Right)
+def test_each_right_has_a_least_role_in_a_cluster_and_in_the_system(rights, action):
+    def and_above(least):
+        return [] if least is None else list(ROLES[ROLES.index(least) :])
+
+    for clusters in (None, [], ["a"]):
+        assert not rights.may(caller(), action, clusters)
+        in_a = holders(rights, action, "a", clusters)
+        assert in_a == and_above(IN_A_CLUSTER.get(action)), clusters
+        in_all = holders(rights, action, None, clusters)
+        assert in_all == and_above(IN_THE_SYSTEM[action]), clusters
+    assert holders(rights, action, "a", ["b"]) == holders(rights, action, "a", ["a", "b"]) == []
+    assert holders(rights, action, None, ["a", "b"]) == in_all
+
+
 EDITOR_OF_BOTH = caller(("policy_editor", "a"), ("administrator", "b"))
-READER = caller(("reader", None), ("policy_editor", "a"))
-CASES = [
-    (caller(("reader", "a")), Right.READ, None, True),
-    (caller(), Right.READ, None, False),
-    (caller(("reader", None)), Right.CREATE, None, False),
-    (EDITOR_OF_A, Right.CREATE, None, True),
-    (SYSTEM_EDITOR, Right.CREATE, None, True),
-    (EDITOR_OF_A, Right.EDIT, ["a"], True),
-    (EDITOR_OF_A, Right.EDIT, ["a", "b"], False),
-    (EDITOR_OF_BOTH, Right.EDIT, ["a", "b"], True),
-    (EDITOR_OF_BOTH, Right.DELETE, ["a", "b", "c"], False),
-    (SYSTEM_EDITOR, Right.DELETE, ["a", "b", "c"], True),
-    (EDITOR_OF_A, Right.DELETE, [], True),
-    (caller(("reader", None)), Right.DELETE, [], False),
-    (READER, Right.EDIT, ["b"], False),
-    (EDITOR_OF_A, Right.ATTACH, ["a"], True),
-    (EDITOR_OF_A, Right.ATTACH, ["b"], False),
-    (SYSTEM_EDITOR, Right.DELETE_UNIT, None, False),
-    (caller(("administrator", "a")), Right.DELETE_UNIT, None, False),
-    (caller(("administrator", None)), Right.DELETE_UNIT, None, True),
-]
+READER_OF_ALL = caller(("reader", None), ("policy_editor", "a"))
 
 
-@pytest.mark.parametrize(("who", "action", "clusters", "expected"), CASES)
-def test_who_may_do_what(rights, who, action, clusters, expected):
+@pytest.mark.parametrize(
+    ("who", "action", "clusters", "expected"),
+    [
+        (EDITOR_OF_BOTH, Right.EDIT, ["a", "b"], True),
+        (EDITOR_OF_BOTH, Right.DELETE, ["a", "b", "c"], False),
+        (EDITOR_OF_BOTH, Right.RELEASE, ["a"], False),
+        (READER_OF_ALL, Right.READ, ["a", "b"], True),
+        (READER_OF_ALL, Right.EDIT, ["a"], True),
+        (READER_OF_ALL, Right.EDIT, ["b"], False),
+    ],
+)
+def test_each_of_several_roles_counts_in_its_own_scope(rights, who, action, clusters, expected):
     assert rights.may(who, action, clusters) is expected
 
 
