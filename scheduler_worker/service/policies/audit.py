@@ -14,7 +14,7 @@ from msgspec import structs
 from scheduler_worker.conversion import json_reader
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.policy_store import AuditEntry, PolicyStore
-from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
+from scheduler_worker.ports import Clock, Put, Store, Transaction
 from scheduler_worker.service.state.records import gone
 from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.unique import unique_hex
@@ -141,8 +141,7 @@ class SharedAudit(Audit):
         """
         with self._replica.reading(self._store):
             entries = sorted(self._entries.items())
-            versions = dict(self._replica.versions)
         for key, entry in entries:
             record(entry)
-            self._store.write(SCOPE, [Transaction([gone(key)], [Guard(key, versions[key])])])
+            self._store.write(SCOPE, [Transaction([gone(key)])])
         return len(entries)
