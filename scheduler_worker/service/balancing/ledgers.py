@@ -74,8 +74,8 @@ class Ledgers:
     ) -> tuple[AnyLedger, AnyLedger]:
         """Put the next ledger of a cluster in force; returns the one before, and it.
 
-        The write of migrations counts only under the policy and the mode on which ``change`` was
-        made. ``answers`` were given about actions, by their ids; the report of their ends has them.
+        The write counts only under the policy and the mode on which ``change`` was made.
+        ``answers`` were given about actions, by their ids; the report of their ends has them.
 
         Raises:
             Conflict: others changed it during each of several attempts.
@@ -88,11 +88,10 @@ class Ledgers:
             nonlocal before, after
             before = _ledger_of(replica, form)
             after = change(before, replica, now_s)
-            put = records.put_ledger(after)
-            read = (put.key, *CONDITIONS) if put.key == records.LEDGER else (put.key,)
             if after == before:
                 return None
-            return WritePlan(Transaction([put], replica.guards(read)))
+            put = records.put_ledger(after)
+            return WritePlan(Transaction([put], replica.guards((put.key, *CONDITIONS))))
 
         self._writer.write(replica, [cluster], plan)
         for asked in before.actions:
