@@ -152,12 +152,81 @@ def test_an_error_of_one_request_fails_no_other_of_its_batch(make, pool, monkeyp
     assert world.batches == [["i1", "i2"]]
 
 
-def test_a_refusal_stands_without_the_store(make, monkeypatch):
+AWAY, EXPIRED = StateUnavailable("it is away"), StaleFencingToken("expired")
+
+
+class Refused:
+    """A request that no host has room for, after others of its batch; its first commit fails."""
+
+    def __init__(self, world: QueueWorld, pool: Threads, error: Exception) -> None:
+        self._world, self._pool, self._error = world, pool, error
+        self._blocking = world.block()
+        self._commit, world.state.commit = world.state.commit, self._failing
+        self._commits = 0
+
+    def after(self, name: str, **spec) -> None:
+        queue_up(self._world, self._pool, name, **spec)
+
+    def decided(self) -> Future:
+        [asking] = queue_up(self._world, self._pool, "large", vcpus=2000)
+        self._world.state.release(self._blocking)
+        return asking
+
+    def commits(self) -> int:
+        """How many commits were tried; the lock is free."""
+        self._world.state.release(self._pool.submit(self._world.block).result(SOON_S))
+        return self._commits
+
+    def _failing(self, grant, transactions, **options):
+        if grant.scope == "default":
+            self._commits += 1
+            if self._commits == 1:
+                if self._error is EXPIRED:
+                    self._world.state.release(grant)
+                raise self._error
+        return self._commit(grant, transactions, **options)
+
+
+@pytest.mark.parametrize("error", [AWAY, EXPIRED], ids=["away", "expired"])
+def test_a_refusal_stands_alone_though_its_commit_fails(make, pool, error):
+    refused = Refused(make(), pool, error)
+    with pytest.raises(NoValidHost):
+        refused.decided().result(SOON_S)
+    assert refused.commits() == 1
+
+
+def test_a_refusal_stands_though_the_lock_cannot_be_handed_on(make, monkeypatch):
     world = make()
     for method in ("commit", "release"):
-        monkeypatch.setattr(world.state, method, raising(StateUnavailable("it is away")))
+        monkeypatch.setattr(world.state, method, raising(AWAY))
     with pytest.raises(NoValidHost):
         world.place("i1", vcpus=2000)
+
+
+ELSEWHERE = host("b", cluster="other")
+
+
+@pytest.mark.parametrize(
+    ("report", "other"),
+    [
+        (ELSEWHERE, None),
+        (ELSEWHERE, {"vcpus": 2000, "scheduler_hints": {"cluster": ["default"]}}),
+        (host("b"), {"vcpus": 1}),
+    ],
+    ids=["may go elsewhere", "after one that may not", "after a placed one"],
+)
+@pytest.mark.parametrize("error", [AWAY, EXPIRED], ids=["away", "expired"])
+def test_a_refusal_that_needs_its_lease_fails_without_the_store_or_is_made_again(
+    make, pool, error, report, other
+):
+    world = make()
+    world.report(report)
+    refused = Refused(world, pool, error)
+    if other:
+        refused.after("other", **other)
+    with pytest.raises(StateUnavailable if error is AWAY else NoValidHost):
+        refused.decided().result(SOON_S)
+    assert refused.commits() == (1 if error is AWAY else 2)
 
 
 def test_requests_whose_deadline_has_passed_leave_the_queue_wherever_they_stand(make, pool):
