@@ -102,9 +102,7 @@ class RefreshRecords(Replica):
         def finished(book: RefreshRequests) -> RefreshRequests:
             queries = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
-            done = max(book.done, number)
-            requested = book.wanted if book.wanted > book.begun else done
-            return msgspec.structs.replace(book, done=done, wanted=requested, queries=queries)
+            return msgspec.structs.replace(book, done=max(book.done, number), queries=queries)
 
         self._change(store, finished)
 

@@ -13,6 +13,8 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
+from scheduler_worker.service.state.waits import ScopeWatch
+from scheduler_worker.waiters import complete, keep_slot
 from tests.support.feeds import MemorySource, barrier, feeder
 from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
@@ -242,6 +244,27 @@ def test_nobody_waits_for_a_look_longer_than_the_setting(cloud):
     assert cloud.results == {"late": 1}
 
 
+@pytest.mark.parametrize(
+    ("timeout_s", "left_s", "waits_s"),
+    [(10, 60, [10]), (10, 20, [10]), (10, 8, [4]), (10, 0, []), (10, -1, []), (0, 60, [])],
+)
+def test_a_wait_leaves_half_of_the_callers_time_for_what_comes_after_it(
+    cloud, monkeypatch, timeout_s, left_s, waits_s
+):
+    world, ends_s = World(), []
+    now_s = world.clock.monotonic_s()
+
+    async def until(_self, _check, until_s, _yield_slot):
+        ends_s.append(until_s - now_s)
+
+    monkeypatch.setattr(ScopeWatch, "until", until)
+    fed = feeder(world, cloud.source)
+    waiting = barrier(world, fed, ready_timeout_s=timeout_s, look_timeout_s=timeout_s)
+    assert complete(waiting.refresh((), now_s + left_s, keep_slot)) is False
+    assert "not been read" in complete(waiting.until_ready(now_s + left_s, keep_slot))
+    assert ends_s == pytest.approx(waits_s * 2)
+
+
 def test_without_the_setting_requests_are_refused_at_once(cloud):
     cloud.fill()
     cloud.let_wait(cloud.world, look_timeout_s=0)
@@ -286,6 +309,48 @@ def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
     other.run_due()
     assert cloud.looker_of(other).look_if_asked()
     assert answer() == "b"
+
+
+def test_a_look_during_which_the_lead_was_lost_ends_no_wait(cloud, monkeypatch):
+    answer = cloud.await_look()
+    monkeypatch.setattr(cloud.placement, "look", lambda _: cloud.feeder.stop())
+    assert cloud.refresher.look_if_asked()
+    monkeypatch.undo()
+    other = feeder(cloud.world, cloud.source, name="other")
+    cloud.source.put("b", memory_mb_used=0)
+    other.run_due()
+    assert cloud.looker_of(other).look_if_asked(), "it is still wanted"
+    assert answer() == "b"
+
+
+def test_a_look_that_the_state_interrupts_is_made_again(cloud):
+    answer = cloud.await_look()
+    cloud.placement.error = StateUnavailable("no store")
+    with pytest.raises(StateUnavailable):
+        cloud.refresher.look_if_asked()
+    cloud.placement.error = None
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.refresher.look_if_asked()
+    assert answer() == "b"
+
+
+def test_an_end_counts_for_all_that_began_before_it_and_for_no_later_one(world):
+    ask, begin, finish = (
+        partial(method, RefreshRecords(), world.state)
+        for method in (RefreshRecords.ask, RefreshRecords.begin, RefreshRecords.finish)
+    )
+    assert ask(["a"]) == 1
+    assert begin() == (1, {"a"})
+    assert ask(["b"]) == 2
+    assert begin() == (2, {"a", "b"})
+    finish(1)
+    assert begin() == (3, {"b"}), "the second one's worker may have died"
+    assert ask(["c"]) == 4
+    finish(3)
+    assert begin() == (4, {"c"})
+    finish(4)
+    finish(2)
+    assert begin() is None
 
 
 def test_a_worker_that_does_not_feed_does_not_look(cloud):
