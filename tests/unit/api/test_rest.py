@@ -149,6 +149,74 @@ def test_a_policy_that_is_sent_back_as_it_was_read_is_the_same(rest):
     assert "locked" in fault(update(rest, NONE, "<description>x</description>"), 400)
 
 
+def member(kind, unit, more="", *, by_link=True):
+    """A filter, weight or balance, named by its own id or by that of its unit."""
+    if by_link:
+        return f'<{kind} id="{unit}">{more}</{kind}>'
+    return f'<{kind}>{more}<scheduling_policy_unit id="{unit}"/></{kind}>'
+
+
+FIRST, LAST = "<position>-1</position>", "<position>1</position>"
+CPU_FIRST = member("filter", CPU, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_as_now"),
+    [
+        ("<filters/><weights/><balances/><weight/>", True),
+        ("<locked>false</locked><policy>whole</policy>", True),
+        (f"<filters>{member('filter', MEMORY)}{CPU_FIRST}</filters>", True),
+        (f"<filters>{CPU_FIRST}{member('filter', MEMORY, by_link=False)}</filters>", True),
+        (f"<weights>{member('weight', CPU_WEIGHT, '<factor>2</factor>')}</weights>", True),
+        (f"<balances>{member('balance', BALANCE)}</balances>", True),
+        (f"<filters>{CPU_FIRST}</filters>", False),
+        (f"<filters>{member('filter', CPU)}{member('filter', MEMORY)}</filters>", False),
+        (f"<filters>{CPU_FIRST}{member('filter', MEMORY, LAST)}</filters>", False),
+        (f"<weights>{member('weight', CPU_WEIGHT)}</weights>", False),
+        (f"<weights>{member('weight', CPU, '<factor>2</factor>')}</weights>", False),
+        (f"<balances>{member('balance', CPU)}</balances>", False),
+    ],
+)
+def test_clients_send_parts_back_as_they_are_or_empty(rest, text, is_as_now):
+    policy = balanced(rest, "whole")
+    xml(add(rest, policy, "filters", CPU, FIRST))
+    xml(add(rest, policy, "filters", MEMORY))
+    xml(add(rest, policy, "weights", CPU_WEIGHT, "<factor>2</factor>"))
+    before = rest.administration.library.policy(policy).document
+    if is_as_now:
+        assert xml(update(rest, policy, text)).get("id") == policy
+    else:
+        assert "cannot be set here" in fault(update(rest, policy, text), 400)
+    assert rest.administration.library.policy(policy).document == before
+
+
+def test_a_new_policy_may_come_with_empty_parts(rest):
+    text = "<scheduling_policy><name>new</name><filters/><locked>false</locked></scheduling_policy>"
+    assert xml(rest.request("POST", "/schedulingpolicies", text), 201).findtext("name") == "new"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_as_now"),
+    [
+        ("<properties/>", True),
+        (properties(HighUtilization="70"), True),
+        ("<description>other</description>", False),
+        (properties(HighUtilization="71"), False),
+        (properties(LowUtilization="70"), False),
+    ],
+)
+def test_a_copy_has_what_its_source_has(rest, text, is_as_now):
+    policy = balanced(rest)
+    xml(update(rest, policy, properties(HighUtilization="70")))
+    named = f"<scheduling_policy><name>copy</name>{text}</scheduling_policy>"
+    path = f"/schedulingpolicies/{policy}/clone"
+    answer = rest.request("POST", path, f"<action>{named}</action>")
+    if is_as_now:
+        assert xml(answer).findtext("scheduling_policy/properties/property/value") == "70"
+    else:
+        assert "cannot be set here" in fault(answer, 400)
+
+
 def test_a_locked_policy_can_be_cloned(rest):
     text = "<action><scheduling_policy><name>mine</name></scheduling_policy></action>"
     response = rest.request("POST", f"/schedulingpolicies/{NONE}/clone", text)

@@ -1,7 +1,10 @@
 """Users: hashed passwords, and reading the text of a users file."""
 
+import importlib.util
+
 import pytest
 
+from scheduler_worker.api import users
 from scheduler_worker.api.users import MAX_PASSWORD, hashed, is_password, new_user, read_users
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.operations.callers import Grant
@@ -12,6 +15,15 @@ def test_a_hash_fits_its_password_only():
     assert is_password("päßword 1", found)
     assert not is_password("password 1", found)
     assert hashed("päßword 1") != found
+
+
+def test_a_hash_is_as_dear_as_the_format_of_the_file_says():
+    """In a fresh copy of the module: other tests hash at a lower cost."""
+    spec = importlib.util.spec_from_file_location("fresh_users", users.__file__)
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    assert fresh.hashed("long enough").startswith("scrypt:16384:8:1$")
+    assert "scrypt:16384:8:1$<salt>" in users.__doc__
 
 
 @pytest.mark.parametrize(
