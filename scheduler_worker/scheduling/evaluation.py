@@ -216,7 +216,7 @@ class FilterResults:
         results = copy.copy(self)
         results.masks, results._steps = masks, steps
         results._counts = [int(np.count_nonzero(mask)) for mask in masks]
-        results._diagnosed, results.limits = None, self.limits.copy()
+        results.limits = self.limits.copy()
         return results
 
     def update_host(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
