@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, Undelivered
 from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.threads import in_thread
 
 SETTINGS = BusSettings(kind="scripted", retry_s=1.0, retry_backoff_s=2.0, longest_retry_s=8.0)
 
@@ -50,6 +52,7 @@ class ScriptedConnection:
         self.on_message: Any = listener.message
         self.is_blocked = False
         self.performed: list[Any] = []
+        self.unconfirmed: list[Any] = []
         self.heartbeats: list[str] = []
         self.extra_consumers: set[int] = set()
         self.open_extra_consumer = self.extra_consumers.add
@@ -76,7 +79,7 @@ class ScriptedConnection:
         self.heartbeats.append(queue)
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
-        self.consumes_shared = shared
+        self.consumes, self.consumes_shared = True, shared
 
     def consume_shared(self, slots: int) -> None:
         self.consumes_shared = True
@@ -94,10 +97,10 @@ class ScriptedConnection:
         """Nothing to do."""
 
     def stop_consuming(self) -> None:
-        """Nothing to do."""
+        self.consumes = False
 
     def unconfirmed_answers(self) -> list[Publish]:
-        return []
+        return self.unconfirmed
 
     def silence(self) -> None:
         return None
@@ -161,6 +164,37 @@ def test_nothing_is_sent_to_a_blocked_broker(connections):
     assert isinstance(answer, Publish)
     assert acknowledged == Ack(1, multiple=True)
     server.stop(5)
+
+
+@pytest.mark.parametrize("left", ["a message", "an answer"])
+def test_a_stop_waits_for_what_is_left_to_do_and_to_be_confirmed(connections, gate, left):
+    server = make(hold=lambda context: gate(context))
+    server.start()
+    [connection] = connections
+    if left == "a message":
+        connection.deliver(message(1, "hold"))
+        gate.wait_for(1)
+    else:
+        connection.unconfirmed.append("not confirmed")
+    stopping = in_thread(partial(server.stop, NEVER_S))
+    eventually(lambda: server.problem() == "is stopping")
+    await_rounds(server)
+    assert (server.problem(), connection.consumes) == ("is stopping", False)
+    gate.opened.set()
+    connection.unconfirmed.clear()
+    assert stopping.result(SOON_S) is True
+    assert server.problem() == "has stopped"
+    assert connection.performed == ([Ack(1, multiple=True)] if left == "a message" else [])
+
+
+def test_a_stop_does_not_wait_longer_than_it_may(connections, gate):
+    server = make(hold=lambda context: gate(context))
+    server.start()
+    [connection] = connections
+    connection.deliver(message(1, "hold"))
+    gate.wait_for(1)
+    assert server.stop(0.0) is False
+    assert (server.problem(), connection.performed) == ("has stopped", [])
 
 
 def test_a_server_that_breaks_down_reports_the_error(connections):

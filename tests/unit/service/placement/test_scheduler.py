@@ -134,6 +134,46 @@ def test_a_multi_cluster_placement_that_one_cluster_refuses_reserves_nothing(wor
     assert sorted(world.place("i1", "i2")) == ["a", "b"]
 
 
+@pytest.fixture
+def small(world):
+    """Two clusters of one host each, with room for one instance."""
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    return world
+
+
+def locked(world, cluster: str) -> int:
+    return int(world.observed.events.count(("granted", cluster)))
+
+
+def test_a_refusal_over_several_clusters_has_the_diagnosis_of_one(small):
+    with pytest.raises(NoValidHost) as refused:
+        small.ask("i1", "i2", "i3")
+    assert refused.value.diagnosis.hosts == 1
+    assert [step.name for step in refused.value.diagnosis.filters]
+    assert (locked(small, "one"), locked(small, "two")) == (2, 2), "alone, and together"
+    assert small.reserved() == {}
+
+
+def test_one_instance_or_one_cluster_is_not_tried_over_several(small):
+    with pytest.raises(NoValidHost):
+        small.ask("i1", vcpus=2)
+    assert (locked(small, "one"), locked(small, "two")) == (1, 1)
+    with pytest.raises(NoValidHost):
+        small.ask("i1", "i2", scheduler_hints={"cluster": ["one"]})
+    assert (locked(small, "one"), locked(small, "two")) == (2, 1)
+
+
+def test_what_has_hosts_in_several_clusters_is_decided_over_them_alone(small):
+    for uuid, cluster in ("i1", "one"), ("i2", "two"):
+        small.place(uuid, scheduler_hints={"cluster": [cluster]})
+    with pytest.raises(NoValidHost):
+        small.ask("i1", "i2", "i3")
+    assert small.reserved() == {"a": ["i1"], "b": ["i2"]}
+    small.report(host("c", cluster="two"))
+    assert small.place("i1", "i2", "i3") == ["a", "b", "c"]
+    assert (locked(small, "one"), locked(small, "two")) == (3, 3), "twice together"
+
+
 @pytest.mark.parametrize("spec", [{}, {"scheduler_hints": {"_nova_check_type": ["rebuild"]}}])
 def test_an_empty_fleet_and_a_full_one_have_different_errors(world, spec):
     with pytest.raises(NoValidHost, match=r"There are no hosts: none has reported\.$"):
