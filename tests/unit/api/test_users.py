@@ -1,6 +1,7 @@
 """Users: hashed passwords, and reading the text of a users file."""
 
 import importlib.util
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_a_hash_fits_its_password_only():
 
 def test_a_hash_is_as_dear_as_the_format_of_the_file_says():
     """In a fresh copy of the module: other tests hash at a lower cost."""
-    spec = importlib.util.spec_from_file_location("fresh_users", users.__file__)
+    spec: Any = importlib.util.spec_from_file_location("fresh_users", users.__file__)
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)
     assert fresh.hashed("long enough").startswith("scrypt:16384:8:1$")

@@ -1,5 +1,7 @@
 """Changes that depend on what was read: one by another user before the write is noticed."""
 
+from typing import Any
+
 import pytest
 
 from scheduler_worker.errors import Conflict, EditConflict, InUse
@@ -7,7 +9,7 @@ from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.balancing import set_balancing_mode, withdraw_balancing_mode
 from scheduler_worker.operations.forms import parsed
-from scheduler_worker.operations.operation import Call
+from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.policies import attach_cluster, put_policy, remove_policy
 from scheduler_worker.operations.reservations import release_reservation
 from scheduler_worker.operations.rights import Access, Rights
@@ -48,7 +50,7 @@ def come_back(rest):
 EDITED = also(put_policy, **PACKING, description="d")
 SWITCH_OFF = also(set_balancing_mode, cluster="east", mode="off")
 ATTACHED = also(attach_cluster, **EAST)
-CASES = [
+CASES: list[tuple[Operation[Any, Any], dict[str, Any], Any, type[Exception]]] = [
     (
         put_policy,
         {"id": "packing", "name": "packed"},
