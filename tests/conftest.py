@@ -43,6 +43,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="let the tests of the console write the pictures of docs/images anew",
     )
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what is told of runs and decisions anew (tests/simulation, tests/examples)",
+    )
+
+
+@pytest.fixture
+def rewrites(request: pytest.FixtureRequest) -> bool:
+    """Whether texts that people read are to be written, instead of compared."""
+    return bool(request.config.getoption("rewrite"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scheduler_worker.cli.bind import FleetCommand, json_of
-from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.files import read_yaml
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
@@ -129,7 +128,7 @@ class ExplainPlacement(_OfRequests):
         if arguments.json:
             sys.stdout.write(json_of(explanation))
         else:
-            say(*_explanation(explanation))
+            sys.stdout.write(explanation_text(explanation))
         return 0
 
 
@@ -234,6 +233,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 # Texts
+
+
+def explanation_text(explanation: ExplanationView) -> str:
+    """The answer of ``explain`` for a terminal."""
+    return "".join(f"{one_line(line)}\n" for line in _explanation(explanation))
 
 
 def _explanation(explanation: ExplanationView) -> Iterator[str]:

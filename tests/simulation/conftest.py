@@ -24,18 +24,12 @@ FRESH = 150
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="the one seed to simulate")
-    parser.addoption("--rewrite", action="store_true", help="write the transcripts anew")
     parser.addoption("--fresh", type=int, default=FRESH, help="how many new seeds to simulate")
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int | None:
     return request.config.getoption("seed", None)
-
-
-@pytest.fixture
-def rewrites(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("rewrite", False))
 
 
 @pytest.fixture

@@ -324,6 +324,7 @@ class Feeding(Stage):
         for what, were, are in (
             ("host", asked.known.hosts, stored.hosts),
             ("instance", asked.known.instances, stored.instances),
+            ("the cluster of host", asked.known.clusters, stored.clusters),
         ):
             for key in {*were, *are}:
                 is_old = last.get(key, 0) <= asked.changes

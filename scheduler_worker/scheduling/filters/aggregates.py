@@ -118,7 +118,7 @@ class AggregateMultiTenancyIsolation(AggregateFilter):
         tenants = {tenant for text in texts for tenant in split_values(text)}
         if not tenants or not tenants.isdisjoint(asked):
             return None
-        return f"is for {len(tenants)} other projects"
+        return f"is for {len(tenants)} other project{'s' if len(tenants) > 1 else ''}"
 
 
 class AggregateTypeAffinityFilter(AggregateFilter):
