@@ -5,8 +5,9 @@ databases had when it asked.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,13 +34,13 @@ from tests.simulation.store import BEGINNING_S, CLOCK_SLACK_S, ROUNDING_S, Line
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource
 from tests.support.services import World
 
-QUIET_S = 10.0
+QUIET_S = 13.0
 """After the plan's end everything is read once more, whatever was missed."""
 SETTINGS = FeedSettings(
     enabled=True,
     interval_s=1.0,
     services_interval_s=2.0,
-    full_interval_s=4.0,
+    full_interval_s=8.0,
     overlap_s=2.0,
     look_timeout_s=10.0,
     ready_timeout_s=2.0,
@@ -172,6 +173,8 @@ class Database(MemorySource):
         self._machine = stage.machine
         self.versions: dict[str, int] = {}
         """Host -> how often it has changed; its record shows that as use of memory."""
+        self.behind_s = 0.0
+        """By how much the clock is slow of who writes a row just now."""
         self.number = 0
         """How many there have been."""
         self.last: dict[str, int] = {}
@@ -186,7 +189,8 @@ class Database(MemorySource):
         self.versions[host] = version = self.versions.get(host, 0) + 1
         self.note(host)
         part = CELL if host < "h3" else OTHER_CELL
-        self.put(host, part=part, memory_mb_used=version)
+        with self._written():
+            self.put(host, part=part, memory_mb_used=version)
 
     def go(self, host: str) -> None:
         self.note(host)
@@ -197,7 +201,15 @@ class Database(MemorySource):
 
     def move(self, instance: str, host: str | None) -> None:
         self.note(instance)
-        self.place(instance, host, settled=True)
+        with self._written():
+            self.place(instance, host, settled=True)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """A conductor writes rows by its own clock."""
+        self.behind_s = self._machine.random.choice((0.0, 0.0, 1.0))
+        yield
+        self.behind_s = 0.0
 
     def _ask(self, what: str, where: str) -> None:
         self._wait()
@@ -267,7 +279,7 @@ class Feeding(Stage):
 
     def time_s(self) -> float:
         """The databases' clock; rows have whole seconds."""
-        return float(int(BEGINNING_S + self.machine.now_s))
+        return float(int(BEGINNING_S + self.machine.now_s)) - self.database.behind_s
 
     def end(self) -> None:
         self.machine.run(plans.ENDS_S + QUIET_S)

@@ -83,11 +83,11 @@ def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> 
 @pytest.mark.parametrize(
     ("violation", "script", "old", "new", "seed"),
     [
-        ("without a lease", "commit", "if not is_held then", "if false then", 12),
-        ("after the end of its lease", "commit", "meta.deadline > now", "true", 7),
-        ("though it had been made", "commit", "if known then return known end", "", 0),
-        ("while it was held", "leave", "if meta.holder == owner then", "if true then", 0),
-        ("used or reserved", "common", "holds = holds and", "holds = true or", 70),
+        ("without a lease", "commit", "if not is_held then", "if false then", 4),
+        ("after the end of its lease", "commit", "meta.deadline > now", "true", 2),
+        ("though it had been made", "commit", "if known then return known end", "", 3),
+        ("while it was held", "leave", "if meta.holder == owner then", "if true then", 2),
+        ("used or reserved", "common", "holds = holds and", "holds = true or", 30),
         ("came after", "acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)", 70),
         ("never ended", "common", "for _, key in ipairs(ended) do delete(key) end", "", 0),
     ],
@@ -111,17 +111,17 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
     ("violation", "owner", "name", "instead", "where", "seed"),
     [
         ("absorbed by use without it", absorption, "_is_included", lambda *_: True, lists_early, 8),
-        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 180),
-        ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 31),
+        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 39),
+        ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 36),
         ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
-        ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 37),
-        ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 8759),
-        ("is reserved still", Sightings, "follow", lambda *_: {}, is_calm, 0),
+        ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 54),
+        ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 3447),
+        ("is reserved still", Sightings, "follow", lambda *_: {}, is_calm, 6),
         ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
         ("not left to a worker", connection, "StateLost", StateUnavailable, only_cuts, 40),
-        ("while its caller had time", connection, "StateAway", StateUnavailable, only_downs, 0),
-        ("nobody got the answer", PublishOutcome, "may_pass", False, nacks, 0),
+        ("while its caller had time", connection, "StateAway", StateUnavailable, only_downs, 24),
+        ("nobody got the answer", PublishOutcome, "may_pass", False, nacks, 13),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -138,7 +138,7 @@ def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_ou
         return real(self, first, transactions, keep_at=keep_at)
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved", seed=142)
+    assert found_out("never reserved", seed=14)
 
 
 def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
@@ -154,7 +154,7 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
 
 @pytest.mark.parametrize(
     ("what", "fault", "seed"),
-    [("had no effect", None, 0), ("was never answered", Crash, 100)],
+    [("had no effect", None, 0), ("was never answered", Crash, 116)],
     ids=["", "and lost with its worker"],
 )
 def test_a_message_that_is_acknowledged_on_arrival(broken, found_out, what, fault, seed):
@@ -174,7 +174,7 @@ def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_
         self._settle(*work.tags)
 
     broken(DeliveryTracker, "give_back", give_back)
-    assert found_out("had no effect", seed=47)
+    assert found_out("had no effect", seed=13)
 
 
 def test_an_announcement_that_frees_a_reservation(broken, found_out):
@@ -182,7 +182,7 @@ def test_an_announcement_that_frees_a_reservation(broken, found_out):
         return reservations.given_back(each for each in reserved if each.instance_uuid in facts)
 
     broken(reservations, "announced", announced)
-    assert found_out("freed by an announcement")
+    assert found_out("freed by an announcement", seed=1)
 
 
 def test_use_older_than_the_instance_that_absorbs_its_reservation(broken, found_out):
@@ -196,12 +196,12 @@ def test_use_older_than_the_instance_that_absorbs_its_reservation(broken, found_
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
-    assert found_out("was reserved for it", has_clusters, seed=92)
+    assert found_out("was reserved for it", has_clusters, seed=137)
 
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=15, **in_module("service.placement.queue"))
+    assert found_out("", slots=8, seed=0, **in_module("service.placement.queue"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
@@ -216,7 +216,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_clusters, **looks, seed=922, **slow)
+    assert found_out("", has_clusters, **looks, seed=8, **slow)
 
 
 def test_refused_requests_that_keep_their_reservations(broken, found_out):
@@ -227,14 +227,14 @@ def test_refused_requests_that_keep_their_reservations(broken, found_out):
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
     rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
-    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=839)
+    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=701)
 
 
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
     late = "queued.attempt.caller_deadline_s <= ready_s"
     rebuilt(ClusterQueue, "_begin", f"queued.deadline_s <= self._now_s() or {late}", "False")
     rebuilt(ClusterQueue, "_split_late", f"each.{late}", "False")
-    assert found_out("after its caller had gone", decides_slowly, seed=17)
+    assert found_out("after its caller had gone", decides_slowly, seed=32)
 
 
 def test_a_lease_that_is_used_to_its_end(broken, found_out):

@@ -46,9 +46,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
 
 def repeating(config: pytest.Config) -> str:
     """What a shell repeats this run with, in the same order."""
-    seed = f"--randomly-seed={config.getoption('randomly_seed')}"
-    arguments = [each for each in config.invocation_params.args if each != seed]
-    return shlex.join([sys.executable, "-m", "pytest", *arguments, seed])
+    arguments = list(config.invocation_params.args)
+    if (number := config.getoption("randomly_seed", None)) is not None:  # else in the usual order
+        seed = f"--randomly-seed={number}"
+        arguments = [*(each for each in arguments if each != seed), seed]
+    return shlex.join([sys.executable, "-m", "pytest", *arguments])
 
 
 class Report:
