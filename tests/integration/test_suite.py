@@ -87,10 +87,11 @@ def run(folder: Path, *command: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_failing_run_ends_with_what_repeats_its_order(tmp_path):
+@pytest.mark.parametrize("order", [(), ("-p", "no:randomly")], ids=["random", "usual"])
+def test_a_failing_run_ends_with_what_repeats_its_order(tmp_path, order):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_some.py").write_text(FAILING)
-    first = run(tmp_path, *PYTEST, "test_some.py")
+    first = run(tmp_path, *PYTEST, *order, "test_some.py")
     again = run(tmp_path, *shlex.split(first[-1].removeprefix("Repeat it: ")))
     orders = [[line for line in each if line.startswith("ran ")] for each in (first, again)]
     assert len(orders[0]) == 6
