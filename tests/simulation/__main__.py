@@ -12,30 +12,34 @@ def main() -> int:
     parser.add_argument(
         "seed", nargs="?", type=int, help="print the history of the run of this seed"
     )
-    parser.add_argument("--scene", choices=SCENES, default="placing", help="which kind of run")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run")
+    parser.add_argument(
+        "--scene", choices=SCENES, help="which kind of run; without it all, and placing for a seed"
+    )
+    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run in all")
     parser.add_argument("--first", type=int, default=0, help="where to begin")
     parser.add_argument("--processes", type=int, default=2)
     outcome = parser.parse_args()
     if outcome.seed is not None:
-        return print_history(outcome.scene, outcome.seed)
-    return soak(outcome.scene, outcome.first, outcome.seeds, outcome.processes)
+        return print_history(outcome.scene or "placing", outcome.seed)
+    scenes = [outcome.scene] if outcome.scene else list(SCENES)
+    each = -(-outcome.seeds // len(scenes))
+    return max([soak(name, outcome.first, each, outcome.processes) for name in scenes])
 
 
-def print_history(name: str, seed: int) -> int:
+def print_history(name: str, seed: int) -> bool:
     scene = SCENES[name]
     plan = scene.make(str(seed))
     run = scene.play(plan)
     if scene.check(run):
         print(runs.story(name, seed))
-        return 1
+        return True
     print(plan, "", *run.history.events, "", f"Seed {seed} is well.", sep="\n")
-    return 0
+    return False
 
 
-def soak(name: str, first: int, count: int, processes: int) -> int:
+def soak(name: str, first: int, count: int, processes: int) -> bool:
     for pace, failed in runs.search(name, first, count, processes=processes):
-        outcome = f"{pace}; failed: {', '.join(map(str, failed)) or 'none'}"
+        outcome = f"{name}: {pace}; failed: {', '.join(map(str, failed)) or 'none'}"
         print(f"\r{outcome}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(outcome)

@@ -18,8 +18,8 @@ from tests.simulation.plan import Plan
 from tests.simulation.preemption import marked_functions
 from tests.simulation.scenes import SCENES
 
-FRESH = 150
-"""How many new seeds are run, beside those that are always the same."""
+FRESH = 50
+"""How many new seeds of each scene are run, beside those that are always the same."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ from tests.simulation.scenes import SCENES
 from tests.simulation.shrink import shortest
 from tests.support.patience import PROCESS_S
 
-SEEDS = 1_000
+SEEDS = 500
 """Of each scene; some minutes on two idle cores; ``make soak`` runs more."""
 of_each_scene = pytest.mark.parametrize("scene", SCENES)
 
