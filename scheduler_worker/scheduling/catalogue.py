@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -149,6 +150,7 @@ def entry(name: str, unit: type[Unit], *, is_mandatory: bool = False) -> Catalog
     return CatalogueEntry(name=name, unit=unit, kinds=kinds, is_mandatory=is_mandatory)
 
 
+@lru_cache(maxsize=1024)
 def declared_parameters(declared: type[msgspec.Struct]) -> tuple[Parameter, ...]:
     """The parameters of a unit. Raises TypeError for one without a default."""
     return tuple(_parameter(declared, field) for field in structs.fields(declared))

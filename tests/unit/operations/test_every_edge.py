@@ -1,6 +1,7 @@
 """Every operation over every edge: RPC, the client, REST and the command line."""
 
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,17 +19,40 @@ from scheduler_worker.operations.policies import attach_cluster, put_policy
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.state.presence import Presence
-from tests.support.edges import UNIT, Edges, filled, right
+from tests.support.edges import UNIT, AnyOperation, Edges, filled, right
 from tests.support.services import host
 from tests.support.tuners import BALLOON, tuned
 
 
-@pytest.fixture
-def edges() -> Edges:
+def made() -> Edges:
     rest = filled()
     rest.add_user("reader", Grant("reader"))
     rest.add_user("nobody")
     return Edges(rest)
+
+
+@pytest.fixture
+def edges() -> Edges:
+    return made()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Edges:
+    """Those of all tests that change nothing."""
+    return made()
+
+
+@pytest.fixture(scope="module")
+def longer() -> Edges:
+    """Likewise, with two at least of all that is listed."""
+    edges = made()
+    more(edges.rest)
+    return edges
+
+
+@pytest.fixture
+def edges_for(shared) -> Callable[[AnyOperation], Edges]:
+    return lambda operation: made() if is_change(operation) else shared
 
 
 def given_to(operation) -> dict[str, Any]:
@@ -86,8 +110,8 @@ def asked(edges, edge, operation, given) -> Any:
 
 
 @each("rpc", "client", "http")
-def test_it_answers_in_its_own_form(edges, edge, operation):
-    found = asked(edges, edge, operation, given_to(operation))
+def test_it_answers_in_its_own_form(edges_for, edge, operation):
+    found = asked(edges_for(operation), edge, operation, given_to(operation))
     plain = {operation.noun: found, "next": None} if operation.is_list else found
     answered(operation, plain)
     assert operation.is_list is isinstance(found, list)
@@ -97,16 +121,18 @@ BOTH = [each for each in of("http") if each.home == "fleet" and not is_change(ea
 
 
 @pytest.mark.parametrize("operation", BOTH, ids=[each.name for each in BOTH])
-def test_rpc_client_and_rest_answer_alike(edges, operation):
+def test_rpc_client_and_rest_answer_alike(shared, operation):
     given = given_to(operation)
-    by_rest = asked(edges, "http", operation, given)
-    assert asked(edges, "rpc", operation, given) == by_rest
-    assert asked(edges, "client", operation, given) == by_rest
+    by_rest = asked(shared, "http", operation, given)
+    assert asked(shared, "rpc", operation, given) == by_rest
+    assert asked(shared, "client", operation, given) == by_rest
 
 
 @each("command")
-def test_a_command_prints_it_for_programs_and_for_people(edges, edge, operation, capsys, tmp_path):
-    given = given_to(operation)
+def test_a_command_prints_it_for_programs_and_for_people(
+    edges_for, edge, operation, capsys, tmp_path
+):
+    edges, given = edges_for(operation), given_to(operation)
     words = words_of(operation, given, tmp_path)
     if operation.answer is None or operation.done:
         status, out, err = edges.run(capsys, *words)
@@ -130,12 +156,12 @@ def test_a_command_prints_it_for_programs_and_for_people(edges, edge, operation,
 
 
 @each("rpc", "http")
-def test_a_parameter_that_is_not_known_is_named(edges, edge, operation):
-    assert "nonsense" in refused(edges, edge, operation, given_to(operation) | {"nonsense": "1"})
+def test_a_parameter_that_is_not_known_is_named(shared, edge, operation):
+    assert "nonsense" in refused(shared, edge, operation, given_to(operation) | {"nonsense": "1"})
 
 
 @each("rpc", "http")
-def test_each_parameter_of_another_type_is_named(edges, edge, operation):
+def test_each_parameter_of_another_type_is_named(shared, edge, operation):
     given = given_to(operation)
     for field in operation.fields:
         if f"{{{field.name}}}" in (operation.path or "") and edge == "http":
@@ -144,17 +170,17 @@ def test_each_parameter_of_another_type_is_named(edges, edge, operation):
         if edge == "http" and operation.method in {"GET", "DELETE"} and not is_checked:
             continue  # likewise
         wrong = "nonsense" if isinstance(given.get(field.name), list | dict | bool) else -1.5
-        said = refused(edges, edge, operation, given | {field.name: wrong})
+        said = refused(shared, edge, operation, given | {field.name: wrong})
         assert field.name in said, (field.name, said)
 
 
 @each("rpc", "http")
-def test_what_is_missing_is_named(edges, edge, operation):
+def test_what_is_missing_is_named(shared, edge, operation):
     given = given_to(operation)
     for field in operation.fields:
         if field.required and (edge == "rpc" or f"{{{field.name}}}" not in operation.path):
             left = {name: value for name, value in given.items() if name != field.name}
-            assert field.name in refused(edges, edge, operation, left)
+            assert field.name in refused(shared, edge, operation, left)
 
 
 def refused(edges, edge, operation, given) -> str:
@@ -180,20 +206,19 @@ LISTS = [each for each in OPERATIONS if each.is_list and issubclass(each.paramet
 
 
 @pytest.mark.parametrize("operation", LISTS, ids=[each.name for each in LISTS])
-def test_pages_have_each_item_once(edges, operation):
-    more(edges.rest)
+def test_pages_have_each_item_once(longer, operation):
     given = given_to(operation)
     if operation.home != "store":
-        whole = asked(edges, "rpc", operation, given | {"limit": 1000})
+        whole = asked(longer, "rpc", operation, given | {"limit": 1000})
         found, marker, first = [], None, True
         while first or marker is not None:
-            page = edges.rpc(operation, given | {"limit": 1, "marker": marker})
+            page = longer.rpc(operation, given | {"limit": 1, "marker": marker})
             found, marker, first = found + page[operation.noun], page["next"], False
         assert found == whole
         assert len(found) > 1
     if operation.path is not None:
-        whole = asked(edges, "http", operation, given | {"limit": 1000})
-        response = edges.http(operation, given | {"limit": 1})
+        whole = asked(longer, "http", operation, given | {"limit": 1000})
+        response = longer.http(operation, given | {"limit": 1})
         found = []
         while True:
             page = response.get_json()
@@ -201,7 +226,7 @@ def test_pages_have_each_item_once(edges, operation):
             if page["next"] is None:
                 break
             assert response.headers["Link"] == f'<{page["next"]}>; rel="next"'
-            response = edges.rest.request("GET", page["next"])
+            response = longer.rest.request("GET", page["next"])
         assert found == whole
         assert len(found) > 1
 
@@ -227,24 +252,24 @@ def more(rest):
 
 
 @each("rpc", "http")
-def test_who_has_no_right_is_refused_changes_nothing_and_is_in_the_audit(edges, edge, operation):
-    before = edges.rest.state()
+def test_who_has_no_right_is_refused_changes_nothing_and_is_in_the_audit(shared, edge, operation):
+    before = shared.rest.state()
     who = "reader" if is_change(operation) else "nobody"
     given = given_to(operation)
     if edge == "rpc":
         roles = ["auditor"] if is_change(operation) else ["stranger"]
         with pytest.raises(RemoteFailure, match="is not authorized") as error:
-            edges.rpc(operation, given, user_id=who, roles=roles, project_id="p")
+            shared.rpc(operation, given, user_id=who, roles=roles, project_id="p")
         assert error.value.class_name == "Forbidden"
-        [last] = audited(edges)
+        [last] = audited(shared)
         assert last.origin == "RPC, project p"
     else:
-        response = edges.http(operation, given, user=who, headers={"If-Match": "*"})
+        response = shared.http(operation, given, user=who, headers={"If-Match": "*"})
         assert response.status_code == 403, response.get_data(as_text=True)
-        *_, last = edges.rest.store.audit()
+        *_, last = shared.rest.store.audit()
         assert last.origin == "127.0.0.1"
     assert (last.user, last.result, last.action) == (who, "refused", operation.right.value)
-    assert (edges.rest.state(), edges.worker.calls) == (before, [])
+    assert (shared.rest.state(), shared.worker.calls) == (before, [])
 
 
 CHANGES = [each for each in OPERATIONS if is_change(each) and each.home == "fleet"]
@@ -298,10 +323,10 @@ READS = [each for each in of("http") if each.method == "GET"]
 
 
 @pytest.mark.parametrize("operation", READS, ids=[each.name for each in READS])
-def test_an_answer_that_is_known_is_not_sent_again(edges, operation):
+def test_an_answer_that_is_known_is_not_sent_again(shared, operation):
     given = given_to(operation)
-    etag = edges.http(operation, given).headers["ETag"]
-    again = edges.http(operation, given, headers={"If-None-Match": etag})
+    etag = shared.http(operation, given).headers["ETag"]
+    again = shared.http(operation, given, headers={"If-None-Match": etag})
     assert (again.status_code, again.get_data()) == (304, b"")
 
 
