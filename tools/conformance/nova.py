@@ -1,6 +1,7 @@
 """Converts Nova's recorded objects to ours, and builds pipelines as the worker does."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -52,9 +53,15 @@ class LowRandomSource:
 
 def options(config: NovaConfig) -> Options:
     """A configuration with these overrides, as the worker reads it. Raises Malformed."""
+    return _options(msgspec.json.encode(config))
+
+
+@cache
+def _options(config: bytes) -> Options:
+    """Many cases have the same ones."""
     conf = configuration.load()
     try:
-        for key, value in config.items():
+        for key, value in msgspec.json.decode(config).items():
             group, _, name = key.rpartition(".")
             conf.set_override(name, value, group=group or None)
         return configuration.settings(conf).options
