@@ -176,7 +176,7 @@ POLICIES = st.one_of(
 )
 
 
-@examples(400)
+@examples(200)
 @given(reports=st.lists(hosts_, min_size=1, max_size=3), plain=specs, chosen=POLICIES)
 def test_it_is_what_placing_one_by_one_gives(reports, plain, chosen):
     policy = chosen

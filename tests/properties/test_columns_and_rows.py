@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -220,22 +219,24 @@ def table(reports: list[dict]) -> HostTable:
     return hosts
 
 
-@pytest.mark.parametrize("name", sorted(FILTERS))
+# To draw hosts and a request costs more than to ask all units about them.
+
+
 @examples(40)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
-def test_a_filters_methods_agree(name, reports, plain):
+def test_a_filters_methods_agree(reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
-    unit: Filter = made(FILTERS[name], OPTIONS)
-    columns = unit.passes(hosts, spec).tolist()
-    assert columns == [unit.host_passes(host, spec) for host in hosts.states()]
-    assert columns == unit.passes(hosts.take(np.arange(len(hosts))), spec).tolist()
-    if not unit.applies(spec):
-        assert all(columns)
-    for host, passes in zip(hosts.states(), columns, strict=True):
-        assert passes or unit.reason(host, spec)
+    every = hosts.take(np.arange(len(hosts)))
+    for name, kind in FILTERS.items():
+        unit: Filter = made(kind, OPTIONS)
+        columns = unit.passes(hosts, spec).tolist()
+        assert columns == [unit.host_passes(host, spec) for host in hosts.states()], name
+        assert columns == unit.passes(every, spec).tolist(), name
+        assert unit.applies(spec) or all(columns), name
+        for host, passes in zip(hosts.states(), columns, strict=True):
+            assert passes or unit.reason(host, spec), name
 
 
-@examples(70)
 @given(
     reports=st.lists(host_reports, min_size=1, max_size=6),
     plain=specs,
@@ -256,22 +257,22 @@ def test_filters_only_ever_remove_in_whatever_order(reports, plain, names, data)
     assert masks[-1].tolist() == other[-1].tolist()
 
 
-@pytest.mark.parametrize("name", sorted(WEIGHERS))
 @examples(40)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
-def test_a_weighers_methods_agree(name, reports, plain):
+def test_a_weighers_methods_agree(reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
-    unit: Weigher = made(WEIGHERS[name], OPTIONS)
-    columns = unit.weigh(hosts, spec).tolist()
-    assert columns == [unit.weigh_host(host, spec) for host in hosts.states()]
-    multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts)).tolist()
-    assert multipliers == [unit.weight_multiplier(host) for host in hosts.states()]
-    if not unit.applies(spec):
-        assert not any(columns)
-    for rows in (slice(None, None, 2), slice(0)):
-        some = hosts.take(np.arange(len(hosts))[rows])
-        assert unit.weigh(some, spec).tolist() == columns[rows]
-        assert np.broadcast_to(unit.multiplier(some), len(some)).tolist() == multipliers[rows]
+    for name, kind in WEIGHERS.items():
+        unit: Weigher = made(kind, OPTIONS)
+        columns = unit.weigh(hosts, spec).tolist()
+        assert columns == [unit.weigh_host(host, spec) for host in hosts.states()], name
+        multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts)).tolist()
+        assert multipliers == [unit.weight_multiplier(host) for host in hosts.states()], name
+        assert unit.applies(spec) or not any(columns), name
+        for rows in (slice(None, None, 2), slice(0)):
+            some = hosts.take(np.arange(len(hosts))[rows])
+            assert unit.weigh(some, spec).tolist() == columns[rows], name
+            found = np.broadcast_to(unit.multiplier(some), len(some)).tolist()
+            assert found == multipliers[rows], name
 
 
 @given(st.lists(st.integers(0, 5).map(float), min_size=1, max_size=60), st.integers(1, 70))

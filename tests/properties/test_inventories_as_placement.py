@@ -97,7 +97,7 @@ def as_stored(claim: Claim, now_s: float) -> Reservation:
     return Reservation(created_at_s=now_s, expires_at_s=2 * now_s, token=1, **fields)
 
 
-@examples(150)
+@examples(75)
 @given(fleet=st.lists(hosts_inventories, min_size=1, max_size=3), data=st.data())
 def test_a_host_passes_if_and_only_if_placement_would_accept_the_claim(fleet, data):
     """Whatever was claimed, reserved only, read again, or deleted before."""

@@ -155,7 +155,7 @@ def fitted(
     return found if isinstance(found, Fitted) else None
 
 
-@examples(200)
+@examples(100)
 @given(topologies(), pci_pools, st.lists(requests(), min_size=1, max_size=4), ratios, st.booleans())
 def test_what_is_taken_is_free_and_taken_once(reported, devices, specs, ratio, packs):
     topology, pools = read_numa_topology(reported), read_pci_pools(devices)
@@ -207,7 +207,7 @@ def test_devices_are_given_back_exactly(reported, mine, theirs):
     assert devices_taken(devices_taken(both, mine, -1), theirs, -1) == pools
 
 
-@examples(200)
+@examples(100)
 @given(topologies(), pci_pools, requests(), ratios, st.booleans())
 def test_the_first_arrangement_that_fits_is_taken(reported, devices, spec, ratio, packs):
     topology, pools, asked = read_numa_topology(reported), read_pci_pools(devices), wanted(spec)
@@ -250,7 +250,6 @@ def alike(spec: RequestSpec) -> RequestSpec:
     )
 
 
-@examples(100)
 @given(
     st.lists(st.tuples(st.none() | topologies(), pci_pools), min_size=3, max_size=5),
     requests() | requests().map(alike),

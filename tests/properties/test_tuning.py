@@ -60,7 +60,7 @@ def test_any_text_is_a_policy_or_has_issues(text):
     loaded(text)
 
 
-@examples(300)
+@examples(150)
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
 def test_any_damaged_document_is_a_policy_or_has_issues(text, rng):
     for _ in range(rng.randint(1, 4)):
@@ -73,7 +73,7 @@ def test_any_damaged_document_is_a_policy_or_has_issues(text, rng):
     loaded(text)
 
 
-@examples(300)
+@examples(150)
 @given(st.lists(words, max_size=25).map(" ".join) | st.text(max_size=30))
 def test_any_text_is_an_expression_or_has_an_issue(text):
     issues = Issues()
@@ -99,7 +99,7 @@ RUNS = {
 PROGRAMS = {name: load(text) for name, text in RUNS.items()}
 
 
-@examples(200)
+@examples(100)
 @given(
     st.sampled_from(sorted(PROGRAMS)),
     st.lists(
