@@ -18,7 +18,6 @@ from struct import pack
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert
@@ -95,18 +94,6 @@ class NUMAUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     """The size of its pages; None: the host reports no pages."""
 
 
-FIGURES = np.dtype(
-    [
-        *[(name, "?") for name in ("is_first", "has_pages")],
-        *[(name, "i4") for name in ("free_pcpus", "cpus")],
-        *[(name, "i8") for name in ("cpu_usage", "memory", "memory_usage")],
-        *[(name, "i8") for name in ("page_kb", "free_pages", "total_pages")],
-    ]
-)
-"""The layout of :attr:`NUMATopology.figures`: of each cell as many rows as it has sizes of pages,
-else one. ``is_first`` is set in the first row of a cell."""
-
-
 class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """A host cell; memory in MiB. What every fit computes from it is computed once."""
 
@@ -147,7 +134,7 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
         )
 
     def figures(self) -> bytes:
-        """Rows of :data:`FIGURES`."""
+        """As many rows as it has sizes of pages, else one: ``FIGURES`` has their layout."""
         figures = (
             self.free_pcpus.bit_count(),
             self.cpuset.bit_count(),
@@ -208,7 +195,7 @@ class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
 
     @cached_property
     def figures(self) -> bytes:
-        """What fits of many hosts at once read: rows of :data:`FIGURES`."""
+        """What fits of many hosts at once read: the rows of all cells."""
         return b"".join([cell.figures() for cell in self.cells])
 
     def taken(self, uses: Iterable[NUMAUse], times: int = 1) -> NUMATopology:

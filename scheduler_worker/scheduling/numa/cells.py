@@ -14,7 +14,6 @@ import numpy as np
 from scheduler_worker.model.columns import Mask, Values
 from scheduler_worker.model.topology import (
     ANY_PAGES,
-    FIGURES,
     LARGE_PAGES,
     SMALL_PAGES,
     CPUs,
@@ -27,6 +26,17 @@ from scheduler_worker.model.topology import (
     first,
     numbers,
 )
+
+FIGURES = np.dtype(
+    [
+        *[(name, "?") for name in ("is_first", "has_pages")],
+        *[(name, "i4") for name in ("free_pcpus", "cpus")],
+        *[(name, "i8") for name in ("cpu_usage", "memory", "memory_usage")],
+        *[(name, "i8") for name in ("page_kb", "free_pages", "total_pages")],
+    ]
+)
+"""The layout of a topology's ``figures``: of each cell as many rows as it has sizes of pages, else
+one. ``is_first`` is set in the first row of a cell."""
 
 
 class Ratios(msgspec.Struct, frozen=True):

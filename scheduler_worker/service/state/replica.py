@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import structs
 
@@ -19,7 +19,6 @@ from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.cluster_load import BalancingSwitch
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.set_index import SetIndex
@@ -37,6 +36,9 @@ from scheduler_worker.ports import (
     Written,
 )
 from scheduler_worker.service.state import records
+
+if TYPE_CHECKING:
+    from scheduler_worker.model.host_table import HostTable
 
 
 class HostPlaces:
@@ -241,6 +243,9 @@ class ClusterReplica(Replica):
 
     def __init__(self, scope: str, observer: Observer, places: HostPlaces) -> None:
         super().__init__(scope)
+        # It brings numpy, which commands do without.
+        from scheduler_worker.model.host_table import HostTable
+
         self.table = HostTable()
         self.places = places
         self.reservations: dict[str, Reservation] = {}
@@ -515,7 +520,7 @@ class Fleet:
         """The replicas of the known clusters among these, by name."""
         return [self.cluster(name) for name in sorted(names) if name in self.globals.clusters]
 
-    def prepare(self, replica: ClusterReplica) -> HostTable:
+    def prepare(self, replica: ClusterReplica) -> "HostTable":
         """The cluster's table with the current aggregates; the caller holds the replica's lock."""
         # Aggregates are records of no cluster: a table gets them when it is about to be used.
         if replica.table.aggregates is not self.globals.by_host:
