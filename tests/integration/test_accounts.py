@@ -29,18 +29,18 @@ def account(rabbit_server, rabbit_vhost_url):
     made = []
 
     def make(name: str) -> str:
-        [line] = re.findall(rf"^\$ rabbitmqctl (set_permissions -p nova {name} .*)$",
+        [line] = re.findall(rf"^\$ rabbitmqctl set_permissions -p nova {name} (.*)$",
                             DOCUMENT.read_text(), re.MULTILINE)  # fmt: skip
-        command, _, _, _, *patterns = shlex.split(line)
+        configure, write, read = shlex.split(line)
         user = f"{name}-{uuid.uuid4().hex[:8]}"
-        rabbit_server.control("add_user", user, "SECRET")
+        rabbit_server.add_user(user, "SECRET")
         made.append(user)
-        rabbit_server.control(command, "-p", vhost, user, *patterns)
+        rabbit_server.permit(user, configure, write, read, vhost)
         return rabbit_vhost_url.replace("guest:guest", f"{user}:SECRET")
 
     yield make
     for user in made:
-        rabbit_server.control("delete_user", user)
+        rabbit_server.delete_user(user)
 
 
 @pytest.mark.deep

@@ -53,8 +53,7 @@ def test_fanouts_arrive_beside_a_server_that_reads_them_from_a_stream(stage):
 
 def test_restarts_leave_no_queue_behind(stage):
     def queues():
-        listed = stage.rabbit.control("list_queues", "name", "--silent").split()
-        return {each for each in listed if each.startswith(stage.topic)}
+        return {each for each in stage.rabbit.queues() if each.startswith(stage.topic)}
 
     for _ in range(3):
         stage.serve({"echo": echo}, endpoints=[baseapi()]).stop(SOON_S)
@@ -114,12 +113,8 @@ def test_a_server_that_starts_before_its_broker_waits_for_it(stage, proxy):
 def test_a_workers_own_queue_expires_after_the_worker(stage):
     options = {"rabbit_transient_queues_ttl": 1}
     stage.serve({"echo": echo}, **options).stop(SOON_S)
-
-    def queues():
-        return stage.rabbit.control("list_queues", "name", "--silent").split()
-
-    eventually(lambda: f"{stage.topic}.one" not in queues())
-    assert stage.topic in queues()
+    eventually(lambda: f"{stage.topic}.one" not in stage.rabbit.queues())
+    assert stage.topic in stage.rabbit.queues()
 
 
 def test_a_workers_own_queue_without_expiry_will_do(stage):

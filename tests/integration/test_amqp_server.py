@@ -261,9 +261,9 @@ def test_a_cast_that_waits_for_a_retry_outlives_its_queue(stage, witness, monkey
 
 
 def test_an_answer_that_the_broker_refuses_becomes_an_error(stage, witness):
-    control = stage.rabbit.control
-    limit = control("eval", "application:get_env(rabbit, max_message_size).").strip("{}ok,\n ")
-    control("eval", "application:set_env(rabbit, max_message_size, 100000).")
+    evaluate = stage.rabbit.evaluate
+    limit = evaluate("element(2, application:get_env(rabbit, max_message_size))")
+    evaluate("application:set_env(rabbit, max_message_size, 100000)")
     try:
         stage.serve({"large": lambda _context: "x" * 200_000, "echo": echo}, observer=witness)
         with pytest.raises(RemoteFailure, match="RabbitMQ refuses it"):
@@ -271,7 +271,7 @@ def test_an_answer_that_the_broker_refuses_becomes_an_error(stage, witness):
         assert stage.client().call("echo", {}, value=1) == 1
         assert (witness.seen("refused"), witness.seen("lost")) == (1, 0)
     finally:
-        control("eval", f"application:set_env(rabbit, max_message_size, {limit}).")
+        evaluate(f"application:set_env(rabbit, max_message_size, {limit})")
 
 
 def test_the_bytes_in_flight_are_bounded(stage, gate):

@@ -81,8 +81,8 @@ def redis_server(tmp_path):
 def config(tmp_path, redis_server, rabbit_server, rabbit_vhost_url):
     """A worker that logs everything, and logs in everywhere with a planted password."""
     name, vhost = f"user-{uuid.uuid4().hex[:8]}", rabbit_vhost_url.rpartition("/")[2]
-    rabbit_server.control("add_user", name, f"{SECRET}-rabbit")
-    rabbit_server.control("set_permissions", "-p", vhost, name, ".*", ".*", ".*")
+    rabbit_server.add_user(name, f"{SECRET}-rabbit")
+    rabbit_server.permit(name, ".*", ".*", ".*", vhost)
     with redis.Redis.from_url(redis_server.url) as client:
         client.acl_setuser(
             "w", enabled=True, passwords=[f"+{SECRET}-redis"], keys=["*"], commands=["+@all"]
@@ -106,7 +106,7 @@ def config(tmp_path, redis_server, rabbit_server, rabbit_vhost_url):
             "enabled_filters": "ComputeFilter,CoreFilter,LeakyFilter",
         },
     )
-    rabbit_server.control("delete_user", name)
+    rabbit_server.delete_user(name)
 
 
 @pytest.fixture

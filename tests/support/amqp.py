@@ -182,7 +182,7 @@ class Account:
         self.set(f"^({known})$", write, f"^({known})$")
 
     def set(self, configure: str, write: str, read: str) -> None:
-        self._rabbit.control("set_permissions", self.name, configure, write, read)
+        self._rabbit.permit(self.name, configure, write, read)
 
 
 def content(answer: Any) -> dict[str, Any]:
@@ -256,12 +256,12 @@ class Stage:
     def account(self) -> Iterator[Account]:
         """A worker's account with the documented permissions."""
         account = Account(self.rabbit, self.topic, self.exchange)
-        self.rabbit.control("add_user", account.name, "secret")
+        self.rabbit.add_user(account.name, "secret")
         account.permit()
         try:
             yield account
         finally:
-            self.rabbit.control("delete_user", account.name)
+            self.rabbit.delete_user(account.name)
 
     def dead_letter(self) -> Any:
         """The next dead letter, waited for."""
