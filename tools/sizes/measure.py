@@ -43,11 +43,19 @@ def sizes(text: str, path: str) -> Iterator[Size]:
     tree = ast.parse(text)
     code = _code_lines(text) - _docstring_lines(tree)
     yield Size(len(code), path, path, is_function=False)
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             place = f"{path}:{node.lineno} {node.name}"
             yield Size(len(code & set(lines)), place, path, is_function=True)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All that are in it. The expressions in them, most of the tree, are left alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
 
 
 def _code_lines(text: str) -> set[int]:
@@ -63,7 +71,7 @@ def _docstring_lines(tree: ast.AST) -> set[int]:
     """The lines of strings that stand alone: docstrings, also those of attributes."""
     return {
         line
-        for node in ast.walk(tree)
+        for node in _statements(tree)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)

@@ -70,9 +70,9 @@ GATE: Mapping[str, Lane] = {
             _gate("unit", "unit", "architecture"),
             _gate("properties", "properties"),
         ],
-        budget_s=320,
+        budget_s=250,
     ),
-    "servers": Lane([_gate("integration", "integration")], budget_s=370),
+    "servers": Lane([_gate("integration", "integration")], budget_s=250),
     "edges": Lane(
         [
             _gate("contract", "contract"),
