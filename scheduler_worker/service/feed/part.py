@@ -231,18 +231,21 @@ class PartFeed:
             self._known_hosts.refresh()
             self._store_services(lambda record: self._service_of(record.host))
             self._services_due_s = now_s + settings.services_interval_s
-        listing = None
-        if self._tails is None or now_s >= self._listing_due_s:
+        if self._tails is not None and now_s < self._listing_due_s:
+            self._read_changes()
+            self._read_pending()
+            return
+        # Before it is read: an outline that comes meanwhile makes another one due.
+        self._listing_due_s = now_s + settings.full_interval_s
+        try:
             listing = self._take_listing()
-        self._read_changes()
-        self._read_pending()
-        if listing is not None:
-            present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
-            if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
-                self._check_lead()
-                remove(self._deps.inventory, gone)
-            # Only now: what is gone is found by a listing alone, so an error before repeats it.
-            self._listing_due_s = now_s + settings.full_interval_s
+            self._read_changes()
+            self._read_pending()
+            self._remove_gone(listing)
+        except Exception:
+            # What is gone is found by a listing alone.
+            self._listing_due_s = float("-inf")
+            raise
 
     # Services
 
@@ -304,6 +307,12 @@ class PartFeed:
         # The rows of an instance that is under way may stand still, and its reservation lasts.
         is_awaited = self._deps.inventory.sightings.last(host, known)
         return is_awaited or len(known) != listing.instances.get(host, 0)
+
+    def _remove_gone(self, listing: Listing) -> None:
+        present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
+        if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
+            self._check_lead()
+            remove(self._deps.inventory, gone)
 
     def _read_changes(self) -> None:
         assert self._tails is not None  # noqa: S101 - a listing comes first

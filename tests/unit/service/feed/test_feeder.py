@@ -19,7 +19,7 @@ from tests.support.feeds import (
     barrier,
     feeder,
 )
-from tests.support.interrupted import before_next
+from tests.support.interrupted import before_next, raising
 from tests.support.services import World, request
 
 SECOND_S = 1.0
@@ -116,6 +116,36 @@ def test_a_host_that_is_gone_is_removed_and_others_stay(world, source, fed):
     del source.nodes["a"]
     look(fed, FULL_S, world=world, source=source)
     assert set(records(world)) == {"b", "c", "ours"}
+
+
+def test_a_host_that_is_gone_is_removed_as_soon_as_the_state_is_back(
+    world, source, fed, monkeypatch
+):
+    del source.nodes["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(world.inventory, "remove_hosts", raising(StateUnavailable("away")))
+        look(fed, FULL_S, world=world, source=source)
+    look(fed, world=world, source=source)
+    assert records(world).keys() == {"b", "c"}
+
+
+def test_a_host_that_is_mapped_while_all_are_listed_is_read_at_the_next_look(
+    world, source, fed, monkeypatch
+):
+    source.put("late")
+    del source.part_of["late"]
+    look(fed, FULL_S, world=world, source=source)
+
+    def changes(part_id, **since):
+        source.part_of["late"] = CELL
+        fed._take_outline(fed._outline_now(), world.clock.monotonic_s())
+        return MemorySource.changes(source, part_id, **since)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "changes", changes)
+        look(fed, FULL_S, world=world, source=source)
+    look(fed, world=world, source=source)
+    assert "late" in records(world)
 
 
 def test_a_host_without_a_mapping_is_left_out_and_named_once(world, source, fed, caplog):
