@@ -22,8 +22,8 @@ LOOKS = "wait(looks, timeout=self._settings.look_timeout_s)"
         (STALE, Feeder, "look", LOOKS, "([], [])", 1),
         (STALE, Feeder, "look", "anew=True", "anew=False", 4),
         (STALE, Tail, "take", "self._latest_s - self._overlap_s", "self._latest_s", 4),
-        (STALE, PartFeed, "run", "with self._running:", "if True:", 367),
-        ("hosts are known as", Tail, "take", "first_seen_s + _SETTLED_S", "first_seen_s", 28),
+        (STALE, PartFeed, "run", "with self._running:", "if True:", 25),
+        ("hosts are known as", Tail, "take", "first_seen_s + _SETTLED_S", "first_seen_s", 8),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

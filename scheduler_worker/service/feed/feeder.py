@@ -26,6 +26,7 @@ from scheduler_worker.service.feed.part import (
     FeedDependencies,
     FeedRecords,
     FeedState,
+    LeadLost,
     PartFeed,
     PartProgress,
     remove,
@@ -85,13 +86,13 @@ class Feeder(Periodic):
         self._held_until_s = float("-inf")
         self._deps = FeedDependencies(
             source=source,
-            inventory=inventory,
+            inventory=inventory.only_while(self._check_lead),
             fleet=fleet,
             clock=clock,
             settings=settings,
             observer=observer or Observer(),
             providers=providers,
-            is_leader=self.is_leader,
+            check_lead=self._check_lead,
             now_s=self._now_s,
             keep=self._keep,
         )
@@ -406,6 +407,10 @@ class Feeder(Periodic):
     def is_leader(self) -> bool:
         """Whether this worker feeds now: its lead has not lapsed, by its own clock."""
         return self._clock.monotonic_s() < self._held_until_s and not self.is_stopping
+
+    def _check_lead(self) -> None:
+        if not self.is_leader():
+            raise LeadLost("Another worker feeds now.")
 
     def _refresh(self) -> float:
         """Read the record; returns the time of the store's clock."""

@@ -19,7 +19,6 @@ from scheduler_worker.conversion import convert, json_reader
 from scheduler_worker.errors import (
     Conflict,
     RequestError,
-    SchedulerWorkerError,
     SourceUnavailable,
     StateUnavailable,
 )
@@ -151,15 +150,15 @@ class FeedDependencies(NamedTuple):
     settings: FeedSettings
     observer: Observer
     providers: ProviderFeed | None
-    is_leader: Callable[[], bool]
-    """Whether this worker still leads the feed."""
+    check_lead: Callable[[], None]
+    """Raises LeadLost unless this worker still feeds."""
     now_s: Callable[[], float]
     """The store's clock."""
     keep: Callable[[], None]
     """Stores the progress of all parts, if this worker still feeds. Raises StateUnavailable."""
 
 
-class _LeadLostError(SchedulerWorkerError):
+class LeadLost(Conflict):
     """Raised when another worker feeds now."""
 
 
@@ -210,8 +209,9 @@ class PartFeed:
                 self._unreadable(str(error))
             else:
                 self._succeeded()
-        except _LeadLostError:
+        except LeadLost:
             LOG.debug("Another worker feeds %s", name)
+            return False
         except (StateUnavailable, Conflict) as error:
             LOG.warning("Hosts of %s were not stored; they will be: %s", name, error)
             observer.count(events.FEED_FAILURES, name)
@@ -311,7 +311,7 @@ class PartFeed:
     def _remove_gone(self, listing: Listing) -> None:
         present = {node.uuid for node in listing.nodes if node.host and self._owns(node.host)}
         if gone := [record for uuid, record in self._fed().items() if uuid not in present]:
-            self._check_lead()
+            self._deps.check_lead()
             remove(self._deps.inventory, gone)
 
     def _read_changes(self) -> None:
@@ -329,7 +329,7 @@ class PartFeed:
         settled = {row.uuid: row.host for row in changes.instances if row.is_settled}
         if settled:
             self._known_hosts.refresh()
-            self._check_lead()
+            self._deps.check_lead()
             end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
 
     def _read_pending(self) -> None:
@@ -337,7 +337,7 @@ class PartFeed:
         if hosts:
             self._known_hosts.refresh()
         for number, chunk in enumerate(_chunks(hosts)):
-            self._check_lead()
+            self._deps.check_lead()
             readings = self._deps.source.read(self.part.id, chunk)
             self._observe("hosts", len(readings))
             fed = self._fed()
@@ -383,7 +383,7 @@ class PartFeed:
         """Store reports; one that is refused is named, and does not keep back the others."""
         if not reports:
             return
-        self._check_lead()
+        self._deps.check_lead()
         try:
             self._deps.inventory.update_hosts(reports)
         except RequestError as error:
@@ -395,10 +395,6 @@ class PartFeed:
             self._store(reports[middle:])
         else:
             self._deps.observer.count(events.FEED_REPORTS, self.part.name, by=len(reports))
-
-    def _check_lead(self) -> None:
-        if not self._deps.is_leader():
-            raise _LeadLostError
 
     # Results
 

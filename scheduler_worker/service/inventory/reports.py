@@ -9,12 +9,13 @@ reports concerned fail, and these are planned again.
 """
 
 import contextlib
+import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
@@ -158,6 +159,16 @@ class HostReports:
         self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
         self._said_old_s = -math.inf
+
+    def only_while(self, check: Callable[[], object]) -> Self:
+        """The same inventory for a worker that leads: ``check`` raises once it does not.
+
+        It is called before each plan of a write. A write that was planned before the lead was lost
+        is refused by its guards if the next leader was first, and is planned again no more.
+        """
+        led = copy.copy(self)
+        led._writer = Writer(self._fleet.store, self.observer, check)
+        return led
 
     def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
         """Store reports; returns each touched cluster's version afterwards.

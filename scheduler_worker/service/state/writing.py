@@ -28,9 +28,13 @@ class WritePlan(NamedTuple):
 class Writer:
     """Plans writes on a current replica, and applies them."""
 
-    def __init__(self, store: Store, observer: Observer) -> None:
+    def __init__(
+        self, store: Store, observer: Observer, check: Callable[[], object] = lambda: None
+    ) -> None:
+        """``check`` is called before each plan is made; what it raises ends the write."""
         self._store = store
         self._observer = observer
+        self._check = check
 
     def write(
         self,
@@ -60,6 +64,7 @@ class Writer:
                 now_s = replica.refresh(self._store) if looks else replica.table.now_s
                 # After a conflict what the caller has read is outdated.
                 looks = True
+                self._check()
                 plans = [(item, plan(item, now_s)) for item in remaining]
                 writing = [(item, each) for item, each in plans if each]
                 remaining, written = self._attempt(replica, writing, now_s)

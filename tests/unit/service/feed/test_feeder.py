@@ -11,6 +11,7 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import out_of_service
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from tests.support.feeds import (
     CELL,
     OTHER_CELL,
@@ -123,7 +124,7 @@ def test_a_host_that_is_gone_is_removed_as_soon_as_the_state_is_back(
 ):
     del source.nodes["a"]
     with monkeypatch.context() as patch:
-        patch.setattr(world.inventory, "remove_hosts", raising(StateUnavailable("away")))
+        patch.setattr(HostInventory, "remove_hosts", raising(StateUnavailable("away")))
         look(fed, FULL_S, world=world, source=source)
     look(fed, world=world, source=source)
     assert records(world).keys() == {"b", "c"}
@@ -438,6 +439,23 @@ def test_one_of_two_workers_feeds_and_the_other_goes_on_from_there(world, source
     before = source.calls.copy()
     look(fed, SECOND_S, world=world)
     assert source.calls == before  # it has lost the turn
+
+
+def test_a_worker_that_lost_the_lead_while_it_wrote_stores_nothing_older(
+    world, source, fed, monkeypatch
+):
+    source.put("a", memory_mb_used=1)
+    second_s = source.nodes["a"][1].updated_at
+
+    def another_takes_over():
+        world.clock.advance(3 * INTERVAL_S)
+        source.put("a", memory_mb_used=2, updated_at=second_s)
+        feeder(world.beside(), source, "other").run_due()
+
+    before_next(monkeypatch, world.state, "write", another_takes_over, scope="default")
+    look(fed, world=world)
+    world.fleet.refresh()
+    assert records(world)["a"].memory_mb_used == 2
 
 
 def test_another_worker_goes_on_with_a_first_reading(world, source, monkeypatch, caplog):

@@ -13,6 +13,7 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
+from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import complete, keep_slot
 from tests.support.feeds import MemorySource, barrier, feeder
@@ -291,7 +292,7 @@ def test_a_look_whose_hosts_could_not_be_stored_is_repeated(cloud, monkeypatch):
     cloud.source.put("b", memory_mb_used=0)
     cloud.world.clock.advance(2)
     with monkeypatch.context() as patch:
-        patch.setattr(cloud.world.inventory, "update_hosts", raising(StateUnavailable("away")))
+        patch.setattr(HostInventory, "update_hosts", raising(StateUnavailable("away")))
         cloud.refresher.run_due()
     assert cloud.world.scheduler.waiting_for_feed == 1
     cloud.refresher.run_due()
