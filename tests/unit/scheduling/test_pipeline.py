@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
@@ -154,6 +155,33 @@ def test_a_weigher_that_raises_raises_again():
             decided(pipeline, hosts, request_spec())
     hosts.put(host_record(host="c", metrics=METRIC), 9)
     assert decided(pipeline, hosts, request_spec()).selections
+
+
+class Failing(Free):
+    """Raises when it is asked about one host."""
+
+    fails = False
+
+    def reads(self, spec):
+        return ()
+
+    def weigh_host(self, host_state, weight_properties):
+        if self.fails:
+            raise RuntimeError("it is not known")
+        return super().weigh_host(host_state, weight_properties)
+
+
+def test_what_a_unit_has_left_half_done_is_not_kept():
+    hosts, failing = table(100, 3000, 2000), Failing()
+    pipeline = pipeline_of([RamFilter()], [RAMWeigher(), failing], Options())
+    spec = request_spec(memory_mb=500)
+    assert names(decided(pipeline, hosts, spec, "a")) == [["h1"]]
+    hosts.put(structs.replace(hosts.records[0], free_ram_mb=9000), 9)
+    failing.fails = True
+    with pytest.raises(RuntimeError, match="it is not known"):
+        decided(pipeline, hosts, spec, "b")
+    failing.fails = False
+    assert names(decided(pipeline, hosts, spec, "b")) == [["h0"]]
 
 
 class Odd(Weigher):
