@@ -102,6 +102,14 @@ def test_a_failure_gives_everything_back():
     assert steps == [("earlier instances", 2, 1), ("Roomy", 1, 0)]
 
 
+def test_a_failure_gives_back_what_its_instances_had_before():
+    hosts = table(3000, 0)
+    decide(hosts, request_spec(memory_mb=1000), "a")
+    with pytest.raises(NoValidHost):
+        decide(hosts, request_spec(memory_mb=1500), "a", "b", "c")
+    assert hosts.free_ram_mb.tolist() == [2000, 0]
+
+
 def test_filters_that_run_once_run_once():
     Once.asked = 0
     decide(table(9000, 9000), request_spec(memory_mb=10), "a", "b", "c", filters=(Once, Roomy))
@@ -323,6 +331,24 @@ def test_a_group_grows_with_the_request():
     spec = request_spec(memory_mb=5000, instance_group=group)
     decide(table(9000, 8000), spec, "a", "b", filters=(Watching,))
     assert seen == [("h9",), ("h9", "h0")]
+
+
+class GrownGroup(Filter):
+    """Passes ``h0`` alone until the group has a host."""
+
+    def reads(self, spec):
+        return spec.instance_group.hosts
+
+    def host_passes(self, host_state, spec_obj):
+        return host_state.host == "h0" or bool(spec_obj.instance_group.hosts)
+
+
+def test_a_host_that_was_rejected_for_an_earlier_instance_stays_rejected():
+    hosts, pipeline = table(1500, 9000), pipeline_of([RamFilter(), GrownGroup()], [RAMWeigher()])
+    spec = request_spec(memory_mb=1000, instance_group={"policy": "affinity", "members": ["a"]})
+    with pytest.raises(NoValidHost):
+        decided(pipeline, hosts, spec, "a", "b")
+    assert names(decided(pipeline, hosts, spec, "a")) == [["h0"]]
 
 
 def test_requested_resources_are_mapped_to_the_host():
