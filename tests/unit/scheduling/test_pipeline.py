@@ -351,6 +351,20 @@ def test_a_host_that_was_rejected_for_an_earlier_instance_stays_rejected():
     assert names(decided(pipeline, hosts, spec, "a")) == [["h0"]]
 
 
+class SmallGroup(Filter):
+    """Passes hosts while the group has fewer than two."""
+
+    def host_passes(self, host_state, spec_obj):
+        return len(spec_obj.instance_group.hosts) < 2
+
+
+def test_alternates_are_for_the_group_as_it_has_grown():
+    hosts, group = table(9000, 8000, 7000), {"policy": "anti-affinity", "members": ["a", "b"]}
+    spec = request_spec(memory_mb=5000, instance_group=group)
+    found = decide(hosts, spec, "a", "b", filters=(Roomy, SmallGroup), alternates=1)
+    assert names(found) == [["h0"], ["h1"]]
+
+
 def test_requested_resources_are_mapped_to_the_host():
     spec = request_spec(memory_mb=10, requested_resources=[{"requester_id": "port-1"}])
     [[chosen]] = decide(table(9000), spec).selections
