@@ -34,6 +34,7 @@ from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, Q
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, Undelivered
 from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
+from tests.support.interrupted import raising
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.threads import in_thread
 
@@ -282,6 +283,17 @@ def test_what_is_redelivered_without_a_count_is_known_by_its_id(connections, los
     gate.opened.set()
     eventually(lambda: connection.performed)
     assert connection.performed == [Ack(1, multiple=True)]
+    server.stop(5)
+
+
+def test_a_full_server_reads_on_where_nothing_runs_that_would_make_room(connections):
+    server = make(fail=raising(StateUnavailable("away")), echo=echo)
+    server._max_bytes_in_flight = 1
+    server.start()
+    connections[0].deliver(message(1, "fail"))
+    eventually(lambda: server.describe()["parked"] == 1)
+    connections[0].deliver(message(2, "echo", args={"value": 1}))
+    eventually(lambda: Ack(2, multiple=False) in connections[0].performed)
     server.stop(5)
 
 
