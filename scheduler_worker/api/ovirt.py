@@ -378,7 +378,8 @@ def _values(members: Iterable[types.Resource]) -> set[tuple[object, ...]]:
             values.add((member.name, member.value))
         elif isinstance(member, (types.Filter, types.Weight, types.Balance)):
             unit = member.scheduling_policy_unit
-            more = getattr(member, "position", None) or 0, getattr(member, "factor", None) or 1
+            position, factor = getattr(member, "position", None), getattr(member, "factor", None)
+            more = position or 0, 1 if factor is None else factor
             values.add((member.id or (unit and unit.id), *more))
     return values
 

@@ -23,7 +23,6 @@ from scheduler_worker.errors import (
     MigrationRefused,
     PowerRefused,
     StaleFencingToken,
-    StateUnavailable,
 )
 from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.model.host_records import phrase
@@ -153,8 +152,6 @@ class Ledgers:
 
             self.change(cluster, form, advanced, {action_id: progress})
             return f"refused: {refused}", "held"
-        except StateUnavailable:
-            raise
         except BackendError as error:
             # It may have arrived all the same, so it counts as under way until it is overdue.
             if form is MigrationLedger:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
+from scheduler_worker.operations.callers import Grant
 from tests.support.interrupted import raising
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON
@@ -83,6 +84,14 @@ def test_what_is_wrong_with_a_body_has_a_pointer(rest, path, body, pointer):
 def test_a_control_character_in_an_address_is_refused_before_the_log_in(rest, path):
     found = problem(rest.request("GET", path, user=None), 400)
     assert "holds a control character" in found["detail"]
+
+
+def test_who_may_not_change_it_is_not_told_what_is_wrong_with_a_body(rest):
+    rest.add_user("reader", Grant("reader"))
+    body = msgspec.json.encode({"text": 7})
+    problem(rest.request("PUT", ONE, body, headers=JSON, user="reader"), 403)
+    [entry] = rest.store.audit()
+    assert (entry.user, entry.action, entry.result) == ("reader", "tuning:edit", "refused")
 
 
 def test_a_control_character_in_a_body_is_refused_and_ends_of_lines_are_none(rest):

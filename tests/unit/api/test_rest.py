@@ -190,6 +190,15 @@ def test_clients_send_parts_back_as_they_are_or_empty(rest, text, is_as_now):
     assert rest.administration.library.policy(policy).document == before
 
 
+@pytest.mark.parametrize("stored", [0, 1])
+@pytest.mark.parametrize("sent", [0, 1])
+def test_a_factor_that_is_sent_counts_even_if_it_is_0(rest, stored, sent):
+    policy = made(rest)
+    xml(add(rest, policy, "weights", CPU_WEIGHT, f"<factor>{stored}</factor>"))
+    text = f"<weights>{member('weight', CPU_WEIGHT, f'<factor>{sent}</factor>')}</weights>"
+    assert update(rest, policy, text).status_code == (200 if sent == stored else 400)
+
+
 def test_a_new_policy_may_come_with_empty_parts(rest):
     text = "<scheduling_policy><name>new</name><filters/><locked>false</locked></scheduling_policy>"
     assert xml(rest.request("POST", "/schedulingpolicies", text), 201).findtext("name") == "new"

@@ -171,6 +171,17 @@ def test_the_history_says_who_attached_and_detached_which_cluster_from_where(res
     assert paged == edits
 
 
+def test_a_history_is_whole_however_many_entries_the_store_answers_at_once(
+    rest, policy, monkeypatch
+):
+    for number in range(3):
+        rest.call(put_policy, id=policy.id, **TEXT | {"description": str(number)})
+    whole = rest.call(list_policy_history, id=policy.id).items
+    assert [each.version for each in whole] == [1, 2, 3, 4]
+    monkeypatch.setattr("scheduler_worker.operations.policies.MAX_PAGE", 2)
+    assert rest.call(list_policy_history, id=policy.id).items == whole
+
+
 def test_a_cluster_is_attached_with_its_own_values(rest, policy):
     asked = {"name": "east", "policy": policy.id, "parameters": {"HighUtilization": "90"}}
     before = rest.call(get_attachment, name="east")

@@ -3,6 +3,7 @@
 import pytest
 
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import ROLES, Caller, Grant, Right
 from scheduler_worker.operations.rights import Rights
 
@@ -36,6 +37,24 @@ IN_THE_SYSTEM = IN_A_CLUSTER | {
     Right.READ_AUDIT: "administrator",
 }
 """The same of a role in the system."""
+
+
+OVER_RPC_ALONE = {
+    "get_cluster_policy": Right.READ,
+    "attach_cluster_policy": Right.ATTACH,
+    "detach_cluster_policy": Right.ATTACH,
+    "list_stored_decisions": Right.READ,
+    "get_statistics": Right.READ,
+    "get_worker": Right.READ,
+    "drain_worker": Right.DRAIN,
+    "resume_worker": Right.DRAIN,
+    "list_records": Right.READ,
+}
+"""The rights to operations without a path. The reference of REST has the others'."""
+
+
+def test_operations_over_rpc_alone_need_these_rights():
+    assert {each.name: each.right for each in OPERATIONS if each.path is None} == OVER_RPC_ALONE
 
 
 def holders(rights, action, held_in, clusters):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import socket
 import threading
 from functools import partial
@@ -30,11 +29,12 @@ from scheduler_worker.rpc.serving.deliveries import (
     Republish,
 )
 from scheduler_worker.rpc.serving.handling import ExtraConsumers
-from scheduler_worker.rpc.serving.server import NameCheck, QueueServer
+from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, Undelivered
 from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
+from tests.support.interrupted import raising
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.threads import in_thread
 
@@ -232,6 +232,71 @@ def test_a_server_without_the_state_leaves_requests_to_others_until_it_has_it_ag
     server.stop(5)
 
 
+@pytest.fixture
+def lose(connections, monkeypatch) -> Any:
+    """Loses the first connection of a server, perhaps with queues, and waits for the next one."""
+    monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
+
+    def lost(_: Any) -> None:
+        raise ConnectionLostError("gone")
+
+    def lose(server: QueueServer, *vanished: str) -> ScriptedConnection:
+        monkeypatch.setattr(ScriptedConnection, "vanished", frozenset(vanished))
+        connections[0].on_message = lost
+        connections[0].deliver(message(99, "echo"))
+        eventually(lambda: len(connections) == 2 and server.problem() is None)
+        return connections[1]
+
+    return lose
+
+
+def test_a_call_that_no_other_worker_gets_is_answered_though_the_state_is_away(connections, lose):
+    gate = Gate()
+
+    def away(context: Any) -> None:
+        gate(context)
+        raise StateLost("no server answers")
+
+    server = make(wait=away)
+    server.start()
+    connections[0].deliver(message(1, "wait", _msg_id="call", _reply_q="caller"))
+    gate.wait_for(1)
+    connection = lose(server, "topic")
+    gate.opened.set()
+    eventually(lambda: server.describe()["in_hand"] == 0)
+    await_rounds(server)
+    assert [each.queue for each in connection.performed] == ["caller"]
+    server.stop(5)
+
+
+def test_what_is_redelivered_without_a_count_is_known_by_its_id(connections, lose):
+    gate = Gate()
+    server = make(wait=gate)
+    server.start()
+    connections[0].deliver(message(1, "wait"))
+    gate.wait_for(1)
+    connection, again = lose(server), message(1, "wait")
+    again.is_counted = False
+    connection.deliver(again)
+    [work] = server._messages.deliveries.in_flight
+    eventually(lambda: bool(work.tags or connection.performed))
+    gate.opened.set()
+    eventually(lambda: connection.performed)
+    assert connection.performed == [Ack(1, multiple=True)]
+    server.stop(5)
+
+
+def test_a_full_server_reads_on_where_nothing_runs_that_would_make_room(connections):
+    server = make(fail=raising(StateUnavailable("away")), echo=echo)
+    server._max_bytes_in_flight = 1
+    server.start()
+    connections[0].deliver(message(1, "fail"))
+    eventually(lambda: server.describe()["parked"] == 1)
+    connections[0].deliver(message(2, "echo", args={"value": 1}))
+    eventually(lambda: Ack(2, multiple=False) in connections[0].performed)
+    server.stop(5)
+
+
 def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
     """Its caller may not have heard of it since the worker that had it was killed."""
     gate = Gate()
@@ -274,27 +339,20 @@ def test_messages_of_one_key_are_handled_as_they_arrive_also_while_one_fails(
     server.stop(5)
 
 
-def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, monkeypatch):
-    monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
+def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, lose):
     gate, done = Gate(), []
 
     def note(_context: Any, key: str, value: int) -> None:
         gate(_context)
         done.append(value)
 
-    def lost(_: Any) -> None:
-        monkeypatch.setattr(ScriptedConnection, "vanished", frozenset({"topic"}))
-        raise ConnectionLostError("gone")
-
     server = make(in_order=IN_ORDER, note=note)
     server.start()
     for value in (1, 2, 3):
         connections[0].deliver(message(value, "note", args={"key": "a", "value": value}))
+    eventually(lambda: server.describe()["in_hand"] == 3)
     gate.wait_for(1)
-    await_rounds(server)
-    connections[0].on_message = lost
-    connections[0].deliver(message(99, "note"))
-    eventually(lambda: len(connections) == 2 and server.problem() is None)
+    lose(server, "topic")
     await_rounds(server)
     assert gate.is_untouched
     gate.opened.set()
@@ -304,23 +362,6 @@ def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, monkeypatch
 
 
 # Taking no more requests
-
-
-@pytest.fixture
-def lose(connections, monkeypatch) -> Any:
-    """Loses the first connection of a server, and waits for the next one."""
-    monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
-
-    def lost(_: Any) -> None:
-        raise ConnectionLostError("gone")
-
-    def lose(server: QueueServer) -> ScriptedConnection:
-        connections[0].on_message = lost
-        connections[0].deliver(message(99, "echo"))
-        eventually(lambda: len(connections) == 2 and server.problem() is None)
-        return connections[1]
-
-    return lose
 
 
 def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(lose):
@@ -538,31 +579,3 @@ def test_nothing_is_sent_again_while_the_broker_is_away_or_blocked(connections):
     connections[0].is_blocked = True
     assert not send(Publish("caller", b"body"))
     server.stop(5)
-
-
-# Two servers under one name
-
-
-@pytest.fixture
-def check() -> NameCheck:
-    return NameCheck(QueueNames("nova", "topic", "one"))
-
-
-def test_a_single_sighting_may_be_our_own_lost_connection(check, caplog):
-    check.counted(2)
-    check.counted(1)
-    check.counted(2)
-    assert not check.has_found
-    assert caplog.text == ""
-
-
-def test_another_server_is_reported_once_and_so_is_its_end(check, caplog):
-    caplog.set_level(logging.INFO)
-    for _ in range(3):
-        check.counted(2)
-    assert check.has_found
-    assert caplog.text.count("the queue topic.one has 2 consumers") == 1
-    check.counted(1)
-    check.counted(1)
-    assert not check.has_found
-    assert caplog.text.count("No other worker runs under the name one any more") == 1

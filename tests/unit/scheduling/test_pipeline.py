@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
@@ -101,6 +102,14 @@ def test_a_failure_gives_everything_back():
     assert steps == [("earlier instances", 2, 1), ("Roomy", 1, 0)]
 
 
+def test_a_failure_gives_back_what_its_instances_had_before():
+    hosts = table(3000, 0)
+    decide(hosts, request_spec(memory_mb=1000), "a")
+    with pytest.raises(NoValidHost):
+        decide(hosts, request_spec(memory_mb=1500), "a", "b", "c")
+    assert hosts.free_ram_mb.tolist() == [2000, 0]
+
+
 def test_filters_that_run_once_run_once():
     Once.asked = 0
     decide(table(9000, 9000), request_spec(memory_mb=10), "a", "b", "c", filters=(Once, Roomy))
@@ -154,6 +163,33 @@ def test_a_weigher_that_raises_raises_again():
             decided(pipeline, hosts, request_spec())
     hosts.put(host_record(host="c", metrics=METRIC), 9)
     assert decided(pipeline, hosts, request_spec()).selections
+
+
+class Failing(Free):
+    """Raises when it is asked about one host."""
+
+    fails = False
+
+    def reads(self, spec):
+        return ()
+
+    def weigh_host(self, host_state, weight_properties):
+        if self.fails:
+            raise RuntimeError("it is not known")
+        return super().weigh_host(host_state, weight_properties)
+
+
+def test_what_a_unit_has_left_half_done_is_not_kept():
+    hosts, failing = table(100, 3000, 2000), Failing()
+    pipeline = pipeline_of([RamFilter()], [RAMWeigher(), failing], Options())
+    spec = request_spec(memory_mb=500)
+    assert names(decided(pipeline, hosts, spec, "a")) == [["h1"]]
+    hosts.put(structs.replace(hosts.records[0], free_ram_mb=9000), 9)
+    failing.fails = True
+    with pytest.raises(RuntimeError, match="it is not known"):
+        decided(pipeline, hosts, spec, "b")
+    failing.fails = False
+    assert names(decided(pipeline, hosts, spec, "b")) == [["h0"]]
 
 
 class Odd(Weigher):
@@ -295,6 +331,38 @@ def test_a_group_grows_with_the_request():
     spec = request_spec(memory_mb=5000, instance_group=group)
     decide(table(9000, 8000), spec, "a", "b", filters=(Watching,))
     assert seen == [("h9",), ("h9", "h0")]
+
+
+class GrownGroup(Filter):
+    """Passes ``h0`` alone until the group has a host."""
+
+    def reads(self, spec):
+        return spec.instance_group.hosts
+
+    def host_passes(self, host_state, spec_obj):
+        return host_state.host == "h0" or bool(spec_obj.instance_group.hosts)
+
+
+def test_a_host_that_was_rejected_for_an_earlier_instance_stays_rejected():
+    hosts, pipeline = table(1500, 9000), pipeline_of([RamFilter(), GrownGroup()], [RAMWeigher()])
+    spec = request_spec(memory_mb=1000, instance_group={"policy": "affinity", "members": ["a"]})
+    with pytest.raises(NoValidHost):
+        decided(pipeline, hosts, spec, "a", "b")
+    assert names(decided(pipeline, hosts, spec, "a")) == [["h0"]]
+
+
+class SmallGroup(Filter):
+    """Passes hosts while the group has fewer than two."""
+
+    def host_passes(self, host_state, spec_obj):
+        return len(spec_obj.instance_group.hosts) < 2
+
+
+def test_alternates_are_for_the_group_as_it_has_grown():
+    hosts, group = table(9000, 8000, 7000), {"policy": "anti-affinity", "members": ["a", "b"]}
+    spec = request_spec(memory_mb=5000, instance_group=group)
+    found = decide(hosts, spec, "a", "b", filters=(Roomy, SmallGroup), alternates=1)
+    assert names(found) == [["h0"], ["h1"]]
 
 
 def test_requested_resources_are_mapped_to_the_host():

@@ -201,6 +201,15 @@ def test_on_holds_for_the_policy_under_which_it_was_set():
     assert (status["mode"], status["is_default"]) == ("dry_run", True)
 
 
+def test_a_mode_is_for_the_policy_that_is_in_force_when_it_is_written(monkeypatch):
+    scenario = Scenario(mode="dry_run")
+    other = partial(scenario.attach, even_load("other"))
+    before_next(monkeypatch, scenario.world.state, "write", other, scope="default")
+    scenario.balancing.switch("default", "on")
+    found = scenario.status()
+    assert (found["policy"], found["mode"]) == ("other@1", "on")
+
+
 def test_nothing_is_asked_for_once_it_is_off(scenario, monkeypatch):
     switch_off = partial(scenario.balancing.switch, "default", "off")
     before_next(monkeypatch, scenario.balancer._deps.ledgers, "change", switch_off)
@@ -299,6 +308,8 @@ def test_the_worker_with_the_turn_counts_hosts_by_state(scenario):
     other = scenario.another()
     other.run_due()
     assert other.hosts() is None
+    scenario.balancer.not_ours("default")
+    assert scenario.balancer.hosts() is None
 
 
 def test_the_worker_with_the_turn_names_machines_that_report_as_one(scenario):

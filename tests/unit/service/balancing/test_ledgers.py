@@ -7,6 +7,7 @@ from msgspec import structs
 
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger, Setback
 from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Changes
 from scheduler_worker.service.balancing.ledgers import Ledgers
 from tests.support.balancers import LIMITS, Scenario, even_load
 
@@ -76,6 +77,25 @@ def test_of_two_changes_of_power_at_once_none_is_lost(bench):
     change = Overtaken(partial(bench.set_back, PowerLedger))
     before, after = bench.ledgers.change("default", PowerLedger, change)
     assert before.setbacks.keys() == {"other"}
+    assert after.setbacks.keys() == {"other", "own"}
+
+
+def test_a_cluster_that_a_late_reply_has_set_back_is_read_again(bench, monkeypatch):
+    """Another thread's, to a question of before the store lost its data."""
+    replica, state = bench.ledgers._fleet.cluster("default"), bench.scenario.world.state
+    replica.refresh(state)
+    bench.set_back(PowerLedger)
+    acquire, late = state.acquire, Changes(epoch="0", version=0, now_s=0.0, entries=[], reset=True)
+
+    def overtaken(*arguments, **how):
+        grant = acquire(*arguments, **how)
+        replica.apply(late)
+        return grant
+
+    monkeypatch.setattr(state, "acquire", overtaken)
+    own = partial(with_setback, "own")
+    after = bench.ledgers.change_power_alone(state, "default", "a", own)
+    assert after is not None
     assert after.setbacks.keys() == {"other", "own"}
 
 

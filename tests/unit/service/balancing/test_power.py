@@ -28,7 +28,7 @@ from tests.support.balancers import (
 )
 from tests.support.interrupted import before_next
 from tests.support.patience import SOON_S
-from tests.support.services import request
+from tests.support.services import host, request
 from tests.support.threads import in_thread
 
 MANAGED = {"is_managed": True}
@@ -181,6 +181,9 @@ def test_a_balance_that_is_off_switches_nothing(sleepers):
 
 # No VM on a host that goes to sleep
 
+SECOND_NODE = host("b", uuid="uuid-b2", nodename="b2", power=MANAGED | {"state": "down"})
+"""Of a host with two nodes."""
+
 
 @pytest.mark.parametrize(
     ("act", "outcome", "asked"),
@@ -201,12 +204,17 @@ def test_a_balance_that_is_off_switches_nothing(sleepers):
             [("c", "maintenance")],
         ),
         (
+            lambda sleepers: sleepers.world.report(SECOND_NODE),
+            "it is in another state meanwhile",
+            [("c", "maintenance")],
+        ),
+        (
             lambda sleepers: sleepers.attach(power_saving(version=2)),
             "the cluster has changed meanwhile",
             [],
         ),
     ],
-    ids=["placed", "reported", "asleep", "policy"],
+    ids=["placed", "reported", "asleep", "half asleep", "policy"],
 )
 def test_what_happens_between_the_plan_and_the_write_keeps_a_host_up(
     sleepers, monkeypatch, act, outcome, asked

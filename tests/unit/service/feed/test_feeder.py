@@ -495,6 +495,28 @@ def test_another_worker_goes_on_with_a_first_reading(world, source, monkeypatch,
     assert "500 of 603 hosts are read" in caplog.text
 
 
+@pytest.mark.parametrize("renew", [Feeder.run_due, Feeder._keep], ids=["round", "progress"])
+def test_a_turn_ends_before_another_begins_however_long_its_write_took(
+    world, source, fed, monkeypatch, renew
+):
+    other, write = feeder(world.beside(), source, name="other"), world.state.write
+
+    def slow(*arguments, **how):
+        written = write(*arguments, **how)
+        world.clock.advance(INTERVAL_S)
+        return written
+
+    world.clock.advance(INTERVAL_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.state, "write", slow)
+        renew(fed)
+    assert fed.is_leader()
+    while not other.is_leader():
+        world.clock.advance(SECOND_S / 2)
+        other.run_due()
+    assert not fed.is_leader()
+
+
 def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
     look(fed, INTERVAL_S, world=world)
     assert not caplog.records

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementRefused
-from scheduler_worker.model.host_records import LONGEST_READING_S
+from scheduler_worker.model.host_records import LONGEST_READING_S, compute_reported_at_s
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.service.feed.settings import ProviderSettings
 from tests.support.observers import CountingObserver
@@ -157,6 +157,26 @@ def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(reading, is_le
     new = reading.placement.read - before
     if not is_leader:
         assert set(new) == {("list", "uuid-a"), ("facts", "uuid-a"), ("use", "uuid-a")}
+
+
+def test_a_refused_claim_is_not_forgotten_while_placement_is_away(reading):
+    reading.is_leader = False  # so nothing else is read
+    reading.placement.allocate("a", "by somebody else", 8)
+    reading.feed.read_again(["uuid-a"])
+    reading.placement.is_away = True
+    reading.run()
+    assert reading.unused("a") == 8
+    reading.placement.is_away = False
+    reading.run()
+    assert reading.unused("a") == 0
+
+
+def test_what_is_read_of_a_host_is_no_heartbeat_of_its_compute_service(reading):
+    before_s = compute_reported_at_s(reading.record("a"))
+    reading.placement.label("uuid-a", "CUSTOM_NEW")
+    reading.run_for(64)
+    assert reading.record("a").resource_providers[0].traits == ("CUSTOM_NEW",)
+    assert compute_reported_at_s(reading.record("a")) == before_s
 
 
 def test_a_reading_that_began_later_and_knows_less_is_ignored(reading):

@@ -63,6 +63,16 @@ def test_growth_that_absorbed_one_is_not_counted_again(world):
     assert reserved(world) == []
 
 
+def test_use_that_grew_before_a_reservation_and_is_explained_later_counts_once(world):
+    world.place("i1", vcpus=1, memory_mb=1024)
+    report(world, **use(1))
+    world.place("i2", vcpus=1, memory_mb=1024)
+    report(world, "i1", **use(1))
+    assert reserved(world) == ["i2"]
+    report(world, "i1", "i2", **use(2))
+    assert reserved(world) == []
+
+
 def test_use_that_was_announced_is_not_counted_again(world):
     world.place("i1", "i2")
     world.inventory.confirm(["i1"])

@@ -76,9 +76,10 @@ def test_what_proves_nothing_ends_nothing(world, facts):
     assert world.reserved() == {"b": ["i1"]}
 
 
-def test_a_list_that_was_measured_before_the_decision_ends_nothing(world):
+@pytest.mark.parametrize("age_s", [1.5, 1.0])
+def test_a_list_that_was_measured_before_the_decision_or_with_it_ends_nothing(world, age_s):
     reserve(world, "b")
-    lists(world, "a", ACTIVE, updated_at=world.clock.time_s() - 1.5)
+    lists(world, "a", ACTIVE, updated_at=world.clock.time_s() - age_s)
     assert world.reserved() == {"b": ["i1"]}
 
 

@@ -182,6 +182,7 @@ def test_a_cell_that_cannot_be_read_counts_as_known_and_is_left_alone_for_a_whil
     cloud.world.clock.advance(10)
     cloud.force_down(*"abc")
     assert cloud.hosts("i3") == ["d"]
+    assert cloud.source.calls["connect"] == 2, "the cell may be elsewhere now"
 
 
 def test_each_cell_is_asked_about_its_own_hosts(cloud):

@@ -1,9 +1,11 @@
 """The audit in the shared state: its entries are moved in their order, and none is lost."""
 
 import pytest
+from msgspec import structs
 
-from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.errors import Conflict, PolicyStoreUnavailable, StateUnavailable
 from scheduler_worker.service.policies.audit import KEEP_S, Actor, SharedAudit
+from tests.support.interrupted import raising
 
 ANNA = Actor("anna")
 
@@ -30,6 +32,13 @@ def test_entries_are_moved_once_and_the_oldest_comes_first(audit):
     assert moved(audit) == []
 
 
+def test_an_entry_that_was_written_late_is_moved_in_its_place(audit):
+    """Of several workers, one may be held up between the time of an entry and its write."""
+    late = audit.entry(ANNA, "test", "late", None, None)
+    audit.record(structs.replace(late, at_s=late.at_s - 5))
+    assert moved(audit) == ["late", "a", "b", "c"]
+
+
 def test_an_entry_that_cannot_be_recorded_stays_with_those_after_it(audit):
     kept: list[str] = []
 
@@ -54,6 +63,21 @@ def test_what_another_process_moves_meanwhile_may_be_there_twice(world, audit):
     audit.move(record)
     assert sorted(found) == ["a", "a", "b", "b", "c", "c"]
     assert moved(audit) == []
+
+
+def test_an_entry_of_a_process_whose_clock_is_behind_lasts_as_long(world):
+    audit = SharedAudit(world.state, world.clock)
+    entry = audit.entry(ANNA, "test", "a", None, None)
+    audit.record(structs.replace(entry, at_s=entry.at_s - KEEP_S))
+    world.clock.advance(KEEP_S - 1)
+    assert moved(SharedAudit(world.state, world.clock)) == ["a"]
+
+
+def test_the_error_of_a_change_is_raised_though_its_end_cannot_be_recorded(audit, monkeypatch):
+    change = audit.changing(ANNA, "test", "d", before=None, after=None)
+    with pytest.raises(Conflict, match="somebody was first"), change:
+        monkeypatch.setattr(audit, "record", raising(StateUnavailable("no Redis")))
+        raise Conflict("somebody was first")
 
 
 def test_entries_that_no_process_moves_expire(world, audit):

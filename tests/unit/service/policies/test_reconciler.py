@@ -96,19 +96,28 @@ def test_one_policy_that_cannot_be_compiled_does_not_stop_the_others(scene):
 
 def test_outages_are_said_once_and_waited_out(scene, monkeypatch):
     scene.store("east")
-
     no_state = raising(StateUnavailable("no Redis"))
-    monkeypatch.setattr(scene.office.world.state, "write", no_state)
-    assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
     no_store = raising(PolicyStoreUnavailable("no database"))
-    monkeypatch.setattr(scene.office.store, "attachments", no_store)
-    assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
-    assert scene.said == [
-        "The policy of cluster east is not in force: no Redis",
-        "no database",
-    ]
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.office.world.state, "write", no_state)
+        assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
+        with monkeypatch.context() as further:
+            further.setattr(scene.office.store, "attachments", no_store)
+            assert scene.reconciler.reconcile() == scene.reconciler.reconcile() == []
+        assert scene.reconciler.reconcile() == [], "it has been said of this cluster"
+    said = ["The policy of cluster east is not in force: no Redis", "no database"]
+    assert scene.said == said
     assert scene.reconciler.reconcile() == ["east"]
+
+
+def test_a_problem_that_comes_again_is_said_again(scene, monkeypatch):
+    away = raising(PolicyStoreUnavailable("gone"))
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.office.store, "attachments", away)
+            scene.reconciler.reconcile()
+        scene.reconciler.reconcile()
+    assert scene.said == ["gone", "gone"]
 
 
 def test_it_compares_at_start_and_regularly(scene):
