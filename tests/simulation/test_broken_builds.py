@@ -115,7 +115,6 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
         ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 36),
         ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
         ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 54),
-        ("did not finish", CapacityWaits, "close", lambda *_: None, only_drains, 3447),
         ("is reserved still", Sightings, "follow", lambda *_: {}, is_calm, 6),
         ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
@@ -128,6 +127,12 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
 def test_a_function_that_is_broken(broken, found_out, violation, owner, name, instead, where, seed):
     broken(owner, name, instead)
     assert found_out(violation, where, seed=seed)
+
+
+def test_requests_that_wait_for_room_while_their_worker_stops(broken, found_out):
+    broken(CapacityWaits, "close", lambda *_: None)
+    waits = {"wait_timeout_s": 3.0, "max_waiting": 8, "slots": 8, "decides_in_s": 0.0}
+    assert found_out("did not finish", only_drains, seed=47, **waits)
 
 
 def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_out):
