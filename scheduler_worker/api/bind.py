@@ -4,7 +4,7 @@ What belongs to HTTP alone is here: paths, statuses, ETags, preconditions, links
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from http import HTTPStatus
 from typing import Any
@@ -112,7 +112,7 @@ def _own(
 
 
 @cache
-def _routes(operations: Iterable[tuple[str, str, str]]) -> Map:
+def _routes(operations: tuple[tuple[str, str, str], ...]) -> Map:
     """The rules of operations, each with name, path and method. Compiling them takes some 20 ms."""
     rules = [
         Rule(ROOT + path.replace("{", "<").replace("}", ">"), methods=[method], endpoint=name)

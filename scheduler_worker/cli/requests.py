@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -237,7 +237,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def explanation_text(explanation: ExplanationView) -> str:
     """The answer of ``explain`` for a terminal."""
-    return "".join(f"{one_line(line)}\n" for line in _explanation(explanation))
+    return _text(_explanation(explanation))
 
 
 def _explanation(explanation: ExplanationView) -> Iterator[str]:
@@ -275,7 +275,10 @@ def _verdict(verdict: HostVerdict) -> str:
 
 def capacity_text(answer: CapacityAnswer) -> str:
     """The answer of ``capacity`` for a terminal."""
-    lines = (line for flavor in answer.flavors for line in _counted(flavor))
+    return _text(line for flavor in answer.flavors for line in _counted(flavor))
+
+
+def _text(lines: Iterable[str]) -> str:
     return "".join(f"{one_line(line)}\n" for line in lines)
 
 

@@ -23,7 +23,7 @@ from scheduler_worker.service.balancing.ledgers import SCOPE
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.leadership import Leadership, lapse_s
 from tests.simulation.balancing import CLUSTER, LIMITS, Balancing
-from tests.simulation.history import Event, Violation
+from tests.simulation.history import Blame, Event, Findings
 from tests.simulation.plan import Clock
 from tests.simulation.store import BEGINNING_S, CLOCK_SLACK_S, ROUNDING_S
 
@@ -31,19 +31,17 @@ SETTLED_S = 3.0
 """So long after it is overdue an action has ended."""
 
 
-def check(run: Balancing) -> list[Violation]:
-    found = Actions(run)
-    for event in run.history.events:
-        found.see(event)
-    found.see_the_end(run)
-    return found.violations
+def judge(run: Balancing, found: Findings) -> None:
+    actions = Actions(run, found.blame)
+    found.read(run.history.events, actions.see)
+    actions.see_the_end()
 
 
 class Actions:
     """What the records of the cluster say, and what has become of each action."""
 
-    def __init__(self, run: Balancing) -> None:
-        self.violations: list[Violation] = []
+    def __init__(self, run: Balancing, blame: Blame) -> None:
+        self._blame = blame
         self._setting = run.setting
         self._slack_s = CLOCK_SLACK_S if Clock in run.plan.breaks() else 0.0
         self._now_s = 0.0
@@ -72,9 +70,7 @@ class Actions:
             scope = facts["scope"] if "scope" in facts else facts["grant"].scope
             self._see_changes(scope, changed)
 
-    def see_the_end(self, run: Balancing) -> None:
-        for who, error in run.machine.broken:
-            self._blame(f"a thread of {who} failed: {error!r}")
+    def see_the_end(self) -> None:
         for asked in self._under_way():
             if asked.overdue_at_s + SETTLED_S < self._store_s():
                 self._blame(f"{_named(asked)} never ended")
@@ -217,9 +213,6 @@ class Actions:
     def _reservations(kept: dict[str, bytes]) -> list[Reservation]:
         keys = [key for key in kept if key.startswith(records.RESERVATION)]
         return [records.read_reservation(kept[key]) for key in keys]
-
-    def _blame(self, what: str) -> None:
-        self.violations.append(Violation(self._now_s, what))
 
 
 def _read(kept: dict[str, bytes], key: str, form: Any) -> Any:

@@ -21,16 +21,12 @@ from scheduler_worker.service.policies.audit import SCOPE, SharedAudit
 from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.tuning import records
 from tests.simulation import plan as plans
-from tests.simulation.history import History, Violation
+from tests.simulation.history import Blame, Event, Findings, History
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Base, Deed, Fault, Plan
 from tests.simulation.stage import Stage, Worker
-from tests.simulation.store import Line
-from tests.support.services import World
 from tests.support.tuning import rule
 
-QUIET_S = 8.0
-"""After the plan's end all entries get into SQL."""
 COLLECTED_EACH_S = 1.0
 WORKERS = 2
 """Of all processes; the others are API processes."""
@@ -108,6 +104,9 @@ class Archive:
 class Auditing(Stage):
     """A run in which administrators change something that is kept in an audit."""
 
+    quiet_s = 8.0
+    """All entries get into SQL."""
+
     def __init__(self, plan: Plan, machine: Machine, history: History) -> None:
         super().__init__(plan, machine, history)
         self.archive = Archive(machine, history)
@@ -115,9 +114,6 @@ class Auditing(Stage):
         numbers = range(1, self.setting.workers - WORKERS + 1)
         self.workers += [Collector(f"api{number}", self) for number in numbers]
         self._texts = (f"# {number}\n{rule('target: 1')}" for number in itertools.count(1))
-
-    def end(self) -> None:
-        self.machine.run(plans.ENDS_S + QUIET_S)
 
     def _set(self, deed: Set) -> None:
         text = next(self._texts)
@@ -138,9 +134,7 @@ class Editor(Worker):
         super().__init__(name, stage.store, stage.history, stage.setting)
 
     def run(self) -> None:
-        state = Line(self.store, self.name, self.clock, self.faults)
-        self._world = world = World(state=state, clock=self.clock)
-        state.known = lambda scope: world.fleet.cluster(scope).versions
+        self._world = self.use_cases()
         self.is_serving = True
 
     def edit(self, operation: Any, **parameters: Any) -> None:
@@ -158,13 +152,11 @@ class Collector(Worker):
         self._archive = stage.archive
 
     def run(self) -> None:
-        state = Line(self.store, self.name, self.clock, self.faults)
-        state.known = lambda scope: {}
         administration: Any = SimpleNamespace(audit_log=self._archive)
         reconciler = Reconciler(
             administration,
             report=lambda _: None,
-            shared_entries=SharedAudit(state, self.clock),
+            shared_entries=SharedAudit(self.use_cases().state, self.clock),
         )
 
         def collect() -> float:
@@ -174,61 +166,57 @@ class Collector(Worker):
         Periodic("collect", collect, COLLECTED_EACH_S).start()
 
 
-def check(run: Auditing) -> list[Violation]:
-    found = Entries()
-    for event in run.history.events:
-        if event.what == "stores":
-            found.archived.add(event.facts["entry"])
-        for change in event.facts.get("changed") or ():
-            found.see(event.facts.get("scope", ""), change, event.time_s)
-    for who, error in run.machine.broken:
-        found.blame(run.machine.now_s, f"a thread of {who} failed: {error!r}")
-    for entry in found.shared.values():
-        found.blame(run.machine.now_s, f"{_named(entry)} never got into SQL")
+def judge(run: Auditing, found: Findings) -> None:
+    entries = Entries(found.blame)
+    found.read(run.history.events, entries.see)
+    for entry in entries.shared.values():
+        found.blame(f"{_named(entry)} never got into SQL")
     if run.plan.is_calm and run.setting.workers == WORKERS + 1:
         for entry, copies in run.archive.entries.items():
             if copies > 1:
-                found.blame(run.machine.now_s, f"{_named(entry)} is {copies} times in SQL")
-    return found.violations
+                found.blame(f"{_named(entry)} is {copies} times in SQL")
 
 
 class Entries:
     """The entries of the audit, and what they must account for."""
 
-    def __init__(self) -> None:
-        self.violations: list[Violation] = []
+    def __init__(self, blame: Blame) -> None:
+        self._blame = blame
         self.shared: dict[str, AuditEntry] = {}
         """Those in the shared state, by key."""
-        self.archived: set[AuditEntry] = set()
+        self._archived: set[AuditEntry] = set()
         self._withdrawn: Counter[str] = Counter()
 
-    def see(self, scope: str, change: Change, now_s: float) -> None:
+    def see(self, event: Event) -> None:
+        if event.what == "stores":
+            self._archived.add(event.facts["entry"])
+        for change in event.facts.get("changed") or ():
+            self._see_change(event.facts.get("scope", ""), change)
+
+    def _see_change(self, scope: str, change: Change) -> None:
         if scope == SCOPE and change.value is not None:
             self.shared[change.key] = json_reader(AuditEntry)(change.value)
         elif scope == SCOPE:
             entry = self.shared.pop(change.key)
-            if entry not in self.archived:
-                self.blame(now_s, f"{_named(entry)} was deleted and is not in SQL")
+            if entry not in self._archived:
+                self._blame(f"{_named(entry)} was deleted and is not in SQL")
         elif scope == records.SCOPE and change.key.startswith(records.POLICY):
-            self._see_policy(change, now_s)
+            self._see_policy(change)
 
-    def _see_policy(self, change: Change, now_s: float) -> None:
+    def _see_policy(self, change: Change) -> None:
         name = change.key.removeprefix(records.POLICY)
         known = [
-            entry for entry in {*self.shared.values(), *self.archived}
+            entry for entry in {*self.shared.values(), *self._archived}
             if entry.subject == name and entry.result == "done"
         ]  # fmt: skip
         if change.value is None:
             self._withdrawn[name] += 1
             if sum(entry.after is None for entry in known) < self._withdrawn[name]:
-                self.blame(now_s, f"{name} was withdrawn, and the audit does not have it")
+                self._blame(f"{name} was withdrawn, and the audit does not have it")
             return
         text = _text(change.value.decode())
         if text not in {_text(entry.after or "") for entry in known}:
-            self.blame(now_s, f"{name} was set to text {text}, and the audit does not have it")
-
-    def blame(self, now_s: float, what: str) -> None:
-        self.violations.append(Violation(now_s, what))
+            self._blame(f"{name} was set to text {text}, and the audit does not have it")
 
 
 def _text(document: str) -> str:

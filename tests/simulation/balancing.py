@@ -29,13 +29,11 @@ from tests.simulation.history import History
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Base, Deed, Plan
 from tests.simulation.stage import Stage, Worker
-from tests.simulation.store import BEGINNING_S, Line
+from tests.simulation.store import BEGINNING_S
 from tests.support.balancers import CORES, even_load, power_saving, with_balances
 from tests.support.services import World, request
 
 CLUSTER = "default"
-QUIET_S = 16.0
-"""After the plan's end all that was asked for is done, refused or overdue."""
 REPORTED_EACH_S = 0.8
 AGAIN_S = 0.7
 """After how long a person, or an agent, tries again what has failed."""
@@ -140,6 +138,9 @@ def make(seed: str) -> Plan:
 class Balancing(Stage):
     """A run in which workers balance."""
 
+    quiet_s = 16.0
+    """All that was asked for is done, refused or overdue."""
+
     def __init__(self, plan: Plan, machine: Machine, history: History) -> None:
         super().__init__(plan, machine, history)
         self.plant = Plant(self)
@@ -150,9 +151,6 @@ class Balancing(Stage):
 
     def begin(self) -> None:
         self.plant.begin()
-
-    def end(self) -> None:
-        self.machine.run(plans.ENDS_S + QUIET_S)
 
     def insist(self, what: str, work: Callable[["BalancingWorker"], object], tries: int) -> None:
         """Let some worker do it, and again if it fails or nothing is heard of it."""
@@ -218,24 +216,16 @@ class BalancingWorker(Worker):
 
     def run(self) -> None:
         setting: Setting = self._stage.setting
-        state = Line(self.store, self.name, self.clock, self.faults)
-        self.world = world = with_balances(
-            World(
-                state=state,
-                clock=self.clock,
-                hold_timeout_s=setting.hold_timeout_s,
-                reservation_ttl_s=4.0,
-                remember_answers_s=1.0,
-            )
-        )
-        state.known = lambda scope: world.fleet.cluster(scope).versions
+        limits: dict[str, Any] = {"reservation_ttl_s": 4.0, "remember_answers_s": 1.0}
+        made = self.use_cases(hold_timeout_s=setting.hold_timeout_s, **limits)
+        self.world = world = with_balances(made)
         self.balancer = Rounds(
             self.history,
             world.fleet,
             lambda: world.pipelines,
             self._stage.plant,
             self.clock,
-            lock=state,
+            lock=world.state,
             power_target=self._stage.plant,
             settings=BalancingSettings(
                 mode=setting.mode, interval_s=setting.interval_s, limits=LIMITS

@@ -10,7 +10,7 @@ from scheduler_worker.ports import Change
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica
 from tests.simulation.books import Books
-from tests.simulation.history import Violation
+from tests.simulation.history import Findings
 from tests.simulation.locks import Locks
 from tests.simulation.placing import Placing
 from tests.simulation.post import Post
@@ -19,34 +19,24 @@ SLACK_S = 0.3
 """By how much a worker may be late where nothing breaks."""
 
 
-def check(simulation: Placing) -> list[Violation]:
-    return Checker(simulation).violations
+def judge(run: Placing, found: Findings) -> None:
+    Checker(run, found)
 
 
 class Checker:
     """Has read all of a run."""
 
-    def __init__(self, simulation: Placing) -> None:
-        self.violations: list[Violation] = []
+    def __init__(self, simulation: Placing, found: Findings) -> None:
+        self._blame = found.blame
         plan = simulation.plan
         self.locks = Locks(plan, self._blame)
         self.books = Books(simulation.racks, plan, self.locks, self._blame)
         post = Post(plan, self.books, self._blame)
-        self._now_s = 0.0
-        for event in simulation.history.events:
-            self._now_s = event.time_s
-            self.locks.see(event)
-            self.books.see(event)
-            post.see(event)
+        found.read(simulation.history.events, self.locks.see, self.books.see, post.see)
         post.see_the_end()
         self._check_end(simulation)
 
-    def _blame(self, what: str) -> None:
-        self.violations.append(Violation(self._now_s, what))
-
     def _check_end(self, simulation: Placing) -> None:
-        for who, error in simulation.machine.broken:
-            self._blame(f"a thread of {who} failed: {error!r}")
         left = simulation.left()
         for scope, changes in left.items():
             for change in changes:

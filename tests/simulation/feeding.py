@@ -26,16 +26,13 @@ from scheduler_worker.service.state import records
 from scheduler_worker.service.state.leadership import lapse_s
 from scheduler_worker.waiters import complete, keep_slot
 from tests.simulation import plan as plans
-from tests.simulation.history import Event, History, Violation
+from tests.simulation.history import Blame, Event, Findings, History
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Base, Clock, Deed, Fault, Plan
 from tests.simulation.stage import Stage, StandIn, Worker
-from tests.simulation.store import BEGINNING_S, CLOCK_SLACK_S, ROUNDING_S, Line
+from tests.simulation.store import BEGINNING_S, CLOCK_SLACK_S, ROUNDING_S
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource
-from tests.support.services import World
 
-QUIET_S = 13.0
-"""After the plan's end everything is read once more, whatever was missed."""
 SETTINGS = FeedSettings(
     enabled=True,
     interval_s=1.0,
@@ -174,16 +171,16 @@ class Database(MemorySource):
         self.versions: dict[str, int] = {}
         """Host -> how often it has changed; its record shows that as use of memory."""
         self.behind_s = 0.0
-        """By how much the clock is slow of who writes a row just now."""
-        self.number = 0
-        """How many there have been."""
+        """By how much the clock of the conductor is behind that writes a row now."""
+        self.changes_made = 0
+        """The number of the last change."""
         self.last: dict[str, int] = {}
         """Host or instance -> the number of its last change."""
 
     def note(self, what: str) -> None:
         """It changes now."""
-        self.number += 1
-        self.last[what] = self.number
+        self.changes_made += 1
+        self.last[what] = self.changes_made
 
     def change(self, host: str) -> None:
         self.versions[host] = version = self.versions.get(host, 0) + 1
@@ -261,9 +258,13 @@ class Asked(NamedTuple):
 class Feeding(Stage):
     """A run in which workers feed."""
 
+    quiet_s = 13.0
+    """Everything is read once more, whatever was missed."""
+
     def __init__(self, plan: Plan, machine: Machine, history: History) -> None:
         super().__init__(plan, machine, history)
-        self.violations: list[Violation] = []
+        self.found = Findings()
+        """What requests find while they run."""
         self._readable_since_s = float("-inf")
         """Since when no database has become readable."""
         self.database = Database(self)
@@ -281,18 +282,16 @@ class Feeding(Stage):
         """The databases' clock; rows have whole seconds."""
         return float(int(BEGINNING_S + self.machine.now_s)) - self.database.behind_s
 
-    def end(self) -> None:
-        self.machine.run(plans.ENDS_S + QUIET_S)
-
     @property
     def should_serve(self) -> bool:
         """Whether the wait of a request suffices, whatever breaks."""
-        crashes = [deed for deed in self.plan.deeds if isinstance(deed, Fault)]
-        is_survived = len(crashes) < 3 and self.plan.breaks() == {plans.Crash}
+        faults = [deed for deed in self.plan.deeds if isinstance(deed, Fault)]
+        is_survived = len(faults) < 3 and self.plan.breaks() == {plans.Crash}
         return self.plan.is_calm or (is_survived and not self.setting.preempted_in)
 
     def blame(self, what: str) -> None:
-        self.violations.append(Violation(self.machine.now_s, what))
+        self.found.now_s = self.machine.now_s
+        self.found.blame(what)
 
     # What is known
 
@@ -381,7 +380,7 @@ class Feeding(Stage):
     def _refresh(self, deed: Refresh) -> None:
         if deed.changed in self.database.nodes:
             self.database.change(deed.changed)
-        asked = Asked(self.machine.now_s, self.database.number, self.truth())
+        asked = Asked(self.machine.now_s, self.database.changes_made, self.truth())
         self.serve(lambda worker: worker.refresh(deed.name, asked))
 
     def _unreadable(self, deed: Unreadable) -> None:
@@ -402,9 +401,7 @@ class FeedingWorker(Worker):
         self._components: list[Any] = []
 
     def run(self) -> None:
-        state = Line(self.store, self.name, self.clock, self.faults)
-        world = World(state=state, clock=self.clock)
-        state.known = lambda scope: world.fleet.cluster(scope).versions
+        world = self.use_cases()
         settings = structs.replace(SETTINGS, clusters=self._stage.setting.clusters)
         feed = Feeder(
             self._stage.database,
@@ -415,8 +412,8 @@ class FeedingWorker(Worker):
             name=self.name,
             threads=Threads(self.machine),
         )
-        self._barrier = RefreshBarrier(feed, state, self.clock, settings)
-        self._components = [feed, Looker(feed, None, state, self.clock)]
+        self._barrier = RefreshBarrier(feed, world.state, self.clock, settings)
+        self._components = [feed, Looker(feed, None, world.state, self.clock)]
         for component in self._components:
             component.start()
         self.is_serving = True
@@ -475,26 +472,19 @@ def _is_up(record: HostRecord) -> bool:
     return is_watched(record) and not record.service.get("forced_down")
 
 
-def check(run: Feeding) -> list[Violation]:
-    found = list(run.violations)
-    lead = Lead(run, found)
-    for event in run.history.events:
-        lead.see(event)
-    for who, error in run.machine.broken:
-        found.append(Violation(run.machine.now_s, f"a thread of {who} failed: {error!r}"))
+def judge(run: Feeding, found: Findings) -> None:
+    found.violations += run.found.violations
+    found.read(run.history.events, Lead(run, found.blame).see)
     for what, are, should in zip(Known._fields, run.stored(), run.truth(), strict=True):
         if are != should:
-            found.append(
-                Violation(run.machine.now_s, f"the {what} are known as {are}, not as {should}")
-            )
-    return found
+            found.blame(f"the {what} are known as {are}, not as {should}")
 
 
 class Lead:
     """One worker feeds at a time."""
 
-    def __init__(self, run: Feeding, found: list[Violation]) -> None:
-        self._found = found
+    def __init__(self, run: Feeding, blame: Blame) -> None:
+        self._blame = blame
         self._slack_s = CLOCK_SLACK_S if Clock in run.plan.breaks() else 0.0
         self._ahead_s = 0.0
         self._state: FeedState | None = None
@@ -514,5 +504,6 @@ class Lead:
         is_void = old.at_s > BEGINNING_S + now_s + self._ahead_s
         passed_s = new.at_s - old.at_s
         if not is_void and passed_s < lapse_s(SETTINGS.interval_s) - self._slack_s - ROUNDING_S:
-            what = f"{new.worker} began to feed {passed_s:.2f} s after {old.worker} had said so"
-            self._found.append(Violation(now_s, what))
+            self._blame(
+                f"{new.worker} began to feed {passed_s:.2f} s after {old.worker} had said so"
+            )

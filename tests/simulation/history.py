@@ -38,6 +38,24 @@ class Violation(NamedTuple):
         return f"{self.time_s:8.3f}  {self.what}"
 
 
+class Findings:
+    """What the checkers of a run find, each with the time of the event that shows it."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.now_s = 0.0
+
+    def read(self, events: Iterable[Event], *checkers: Callable[[Event], object]) -> None:
+        """Show each event to the checkers, in their order."""
+        for event in events:
+            self.now_s = event.time_s
+            for see in checkers:
+                see(event)
+
+    def blame(self, what: str) -> None:
+        self.violations.append(Violation(self.now_s, what))
+
+
 class Auditor:
     """Tracks a run by its events, independently of the workers."""
 

@@ -9,7 +9,7 @@ from tests.simulation.broker import Broker, Loop
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Plan, Setting
-from tests.simulation.stage import QUIET_S, Stage, StandIn
+from tests.simulation.stage import Stage, StandIn
 from tests.simulation.tenants import Client, Hosts, Racks, Tenant
 from tests.simulation.workers import ObservedQueue, Scheduling
 
@@ -48,10 +48,10 @@ class Placing(Stage):
 
     def end(self) -> None:
         self.machine.at(plans.ENDS_S + REPORTED_S, self.hosts.report_all)
-        self.machine.run(plans.ENDS_S + QUIET_S - CAUGHT_UP_S)
+        self.machine.run(plans.ENDS_S + self.quiet_s - CAUGHT_UP_S)
         for worker in self.workers:
             worker.catch_up()
-        self.machine.run(plans.ENDS_S + QUIET_S)
+        self.machine.run(plans.ENDS_S + self.quiet_s)
 
     # Deeds
 

@@ -11,7 +11,7 @@ import sys
 import uuid
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -28,10 +28,9 @@ from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Deed, Plan
 from tests.simulation.preemption import preempting
-from tests.simulation.store import BEGINNING_S, Faults, Store
+from tests.simulation.store import BEGINNING_S, Faults, Line, Store
+from tests.support.services import World
 
-QUIET_S = 32.0
-"""After the plan's end: faults are repaired, casts are retried, reservations expire."""
 STAGED = (
     "scheduler_worker.service.",
     "scheduler_worker.rpc.",
@@ -88,6 +87,13 @@ class Worker:
     def run(self) -> None:
         """Begin its work; the first thread of its process."""
 
+    def use_cases(self, *, kept: Mapping[str, int] = {}, **settings: Any) -> World:
+        """Its use cases, on the shared state; ``kept``: how many changes the store remembers."""
+        state = Line(self.store, self.name, self.clock, self.faults, **kept)
+        world = World(state=state, clock=self.clock, **settings)
+        state.known = lambda scope: world.fleet.cluster(scope).versions
+        return world
+
     def crash(self) -> None:
         if self.process is not None:
             process, self.process = self.process, None
@@ -120,8 +126,8 @@ class Stage:
 
     workers: list[Any]
     """Set by each scene."""
-    waits_for_nothing_s: ClassVar[float] = plans.ENDS_S
-    """From then on nothing breaks any more."""
+    quiet_s: ClassVar[float] = 32.0
+    """After the plan's end: faults are repaired, casts are retried, reservations expire."""
 
     def __init__(self, plan: Plan, machine: Machine, history: History) -> None:
         self.plan = plan
@@ -151,7 +157,7 @@ class Stage:
 
     def end(self) -> None:
         """Let the time pass."""
-        self.machine.run(plans.ENDS_S + QUIET_S)
+        self.machine.run(plans.ENDS_S + self.quiet_s)
 
     def left(self) -> dict[str, list[Change]]:
         return {scope: self.store.held(scope) for scope in self.store.scopes()}

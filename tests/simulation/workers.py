@@ -23,7 +23,7 @@ from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Setting
 from tests.simulation.stage import Worker
-from tests.simulation.store import Line, Store
+from tests.simulation.store import Store
 from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
@@ -124,17 +124,9 @@ class Scheduling(Worker):
 
     def _made_world(self) -> World:
         setting = self._setting
-        state = Line(
-            self.store,
-            self.name,
-            self.clock,
-            self.faults,
-            max_changes=setting.max_changes,
-            max_tombstones=setting.max_tombstones,
-        )
-        world = World(
-            state=state,
-            clock=self.clock,
+        kept = {"max_changes": setting.max_changes, "max_tombstones": setting.max_tombstones}
+        world = self.use_cases(
+            kept=kept,
             filters=(*FILTERS, NUMATopologyFilter),
             max_batch=setting.max_batch,
             ordering=setting.ordering,
@@ -148,7 +140,6 @@ class Scheduling(Worker):
             globals_max_age_s=0.0,
         )
         world.observed.outcomes = self.outcomes
-        state.known = lambda scope: world.fleet.cluster(scope).versions
         decide = world.pipeline.decide
 
         def decide_slowly(table: HostTable, request: Request, *rest: Any) -> Decision:

@@ -70,9 +70,9 @@ GATE: Mapping[str, Lane] = {
             _gate("unit", "unit", "architecture"),
             _gate("properties", "properties"),
         ],
-        budget_s=250,
+        budget_s=160,
     ),
-    "servers": Lane([_gate("integration", "integration")], budget_s=250),
+    "servers": Lane([_gate("integration", "integration")], budget_s=200),
     "edges": Lane(
         [
             _gate("contract", "contract"),
@@ -81,7 +81,7 @@ GATE: Mapping[str, Lane] = {
             _gate("console", "console"),
             _gate("examples", "examples"),
         ],
-        budget_s=320,
+        budget_s=230,
     ),
 }
 """What decides whether a change lands."""

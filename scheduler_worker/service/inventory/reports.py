@@ -163,8 +163,9 @@ class HostReports:
     def only_while(self, check: Callable[[], object]) -> Self:
         """The same inventory for a worker that leads: ``check`` raises once it does not.
 
-        It is called before each plan of a write. A write that was planned before the lead was lost
-        is refused by its guards if the next leader was first, and is planned again no more.
+        It is called before each plan of a write to a cluster. A write that was planned before the
+        lead was lost is refused by its guards if the next leader was first, and is planned again no
+        more. Moves between clusters go on: any worker may finish them.
         """
         led = copy.copy(self)
         led._writer = Writer(self._fleet.store, self.observer, check)
