@@ -14,7 +14,7 @@ RUN = {
     "docs/migrating-from-ovirt.md": "examples/test_policy_units.py",
     "docs/nova-tutorial.md": "nova/test_tutorial.py",
     "docs/rest-v1.md": "unit/api/test_v1_examples.py",
-    "docs/scheduler-worker-manage.md": "integration/test_manage.py",
+    "docs/scheduler-worker-manage.md": "processes/test_manage.py",
     "docs/scheduler-workerctl.md": "unit/cli/test_ctl.py",
     "docs/tuning.md": "integration/test_documented_commands.py",
 }
