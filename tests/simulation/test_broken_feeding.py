@@ -36,7 +36,6 @@ def test_a_method_that_is_broken(rebuilt, found_out, violation, owner, name, old
     [
         (STALE, RefreshRecords, "replacing", lambda _, put: Transaction([put]), 1),
         ("began to feed", FeedRecords, "replacing", lambda _, put: Transaction([put]), 0),
-        ("began to feed", Feeder, "is_leader", lambda self: not self.is_stopping, 2),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -52,6 +51,15 @@ def test_a_look_that_ends_though_its_worker_has_lost_the_lead(rebuilt, found_out
 
     rebuilt(Looker, "look_if_asked", "if self._feeder.is_leader():", "if True:")
     assert found_out(STALE, stands_still, scene=SCENE, seed=619)
+
+
+def test_a_former_leader_that_goes_on_with_its_round(rebuilt, found_out):
+    def stands_still(plan):
+        return any(isinstance(deed, Pause) and deed.for_s > 2 for deed in plan.deeds)
+
+    rebuilt(Feeder, "_write", "before.worker != self._name", "False")
+    module = in_module("service.feed.feeder")
+    assert found_out("began to feed", stands_still, scene=SCENE, seed=620, reads_in_s=0.2, **module)
 
 
 def test_a_part_that_two_threads_read_at_the_same_time(rebuilt, found_out):

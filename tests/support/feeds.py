@@ -187,3 +187,24 @@ def feeder(
         name=name,
         threads=threads or SameThread(),
     )
+
+
+INTERVAL_S = 2.0
+
+
+def look(fed: Feeder, after_s: float = INTERVAL_S, *, world: World, source=None) -> None:
+    """The next round; with ``source``, all services beat until then."""
+    world.clock.advance(after_s)
+    if source is not None:
+        for host in source.services_of:
+            source.beat(host)
+    fed.run_due()
+
+
+def records(world: World):
+    return {each.host: each for replica in world.fleet.clusters() for each in replica.table.records}
+
+
+def on_host(world: World, name: str) -> set[str]:
+    return {uuid for replica in world.fleet.clusters()
+            for uuid in replica.table.reported_instances(name)}  # fmt: skip

@@ -350,7 +350,7 @@ class Feeder(Periodic):
                 and before.is_complete
                 and now_s - before.at_s <= self._settings.silent_after_s
             )
-            if not self._write(is_complete=is_complete):
+            if not self._write(is_complete=is_complete, takes_over=not is_ours):
                 self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:
@@ -359,10 +359,19 @@ class Feeder(Periodic):
         self._held_until_s = began_s + lapse_s(self._settings.interval_s)
         return 0.0
 
-    def _write(self, *, worker: str | None = None, is_complete: bool | None = None) -> bool:
+    def _write(
+        self,
+        *,
+        worker: str | None = None,
+        is_complete: bool | None = None,
+        takes_over: bool = False,
+    ) -> bool:
         """Write the leadership with the parts' progress; False if another worker was first."""
         with self.records.lock:
             before = self.records.state
+            # Held up in the middle of a round, it may know meanwhile that another worker leads.
+            if not takes_over and (before is None or before.worker != self._name):
+                return False
             parts = {key: part.progress for key, part in self._parts.items()}
             if self._outline is None and before is not None:
                 parts = before.parts

@@ -1,65 +1,30 @@
-"""The feeder: what it stores and what not, turns, cells that are down, and what requests hear."""
+"""The feeder: what it stores and what not, and cells that are down."""
 
-import logging
 from typing import Any
 
 import pytest
 
 from scheduler_worker import events
-from scheduler_worker.errors import NoValidHost, StateUnavailable
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import out_of_service
 from scheduler_worker.model.providers import Inventory, ResourceProvider
-from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from tests.support.feeds import (
     CELL,
+    INTERVAL_S,
     OTHER_CELL,
-    HangingOutline,
     MemorySource,
-    barrier,
     feeder,
+    look,
+    on_host,
+    records,
 )
 from tests.support.interrupted import before_next, raising
-from tests.support.services import World, request
+from tests.support.services import World
 
 SECOND_S = 1.0
-INTERVAL_S, FULL_S, SILENT_S = 2.0, 60.0, 60.0
-
-
-@pytest.fixture
-def source(world) -> MemorySource:
-    source = MemorySource(world.clock)
-    for host in ("a", "b"):
-        source.put(host)
-    source.put("c", part=OTHER_CELL)
-    return source
-
-
-@pytest.fixture
-def fed(world, source) -> Feeder:
-    """A feeder that has read everything once."""
-    made = feeder(world, source)
-    made.run_due()
-    return made
-
-
-def look(fed: Feeder, after_s: float = INTERVAL_S, *, world: World, source=None) -> None:
-    """The next round; with ``source``, all services beat until then."""
-    world.clock.advance(after_s)
-    if source is not None:
-        for host in source.services_of:
-            source.beat(host)
-    fed.run_due()
-
-
-def records(world: World):
-    return {each.host: each for replica in world.fleet.clusters() for each in replica.table.records}
-
-
-def on_host(world: World, name: str) -> set[str]:
-    return {uuid for replica in world.fleet.clusters()
-            for uuid in replica.table.reported_instances(name)}  # fmt: skip
+FULL_S, SILENT_S = 60.0, 60.0
 
 
 def versions(world: World) -> list[int]:
@@ -418,176 +383,3 @@ def test_what_could_not_be_stored_is_stored_later(world, source, fed, monkeypatc
         look(fed, world=world, source=source)
     assert failures == []
     assert on_host(world, "a") == {"i1"}
-
-
-# Turns
-
-
-def test_one_of_two_workers_feeds_and_the_other_goes_on_from_there(world, source, fed):
-    beside = world.beside()
-    other = feeder(beside, source, name="other")
-    for _ in range(2):
-        look(fed, 20, world=world, source=source)
-    assert other.run_due() > 0
-    calls = source.calls.copy()
-    source.place("i1", "b")
-    world.clock.advance(2 * INTERVAL_S)
-    other.run_due()
-    assert on_host(beside, "b") == {"i1"}
-    assert source.calls["read"] == calls["read"] + 1  # of the one host that has changed
-    assert other.unready() is None
-    before = source.calls.copy()
-    look(fed, SECOND_S, world=world)
-    assert source.calls == before  # it has lost the turn
-
-
-def test_a_worker_that_lost_the_lead_while_it_wrote_stores_nothing_older(
-    world, source, fed, monkeypatch
-):
-    source.put("a", memory_mb_used=1)
-    second_s = source.nodes["a"][1].updated_at
-
-    def another_takes_over():
-        world.clock.advance(3 * INTERVAL_S)
-        source.put("a", memory_mb_used=2, updated_at=second_s)
-        feeder(world.beside(), source, "other").run_due()
-
-    before_next(monkeypatch, world.state, "write", another_takes_over, scope="default")
-    look(fed, world=world)
-    world.fleet.refresh()
-    assert records(world)["a"].memory_mb_used == 2
-
-
-def test_another_worker_goes_on_with_a_first_reading(world, source, monkeypatch, caplog):
-    """From the hosts that are stored, of which it reads what has changed meanwhile."""
-    for number in range(600):
-        source.put(f"n{number:03}")
-    world.clock.advance(FULL_S)
-    real, read = source.read, set()
-
-    def slow(part_id, hosts):
-        found = real(part_id, hosts)
-        if "n599" in hosts:
-            world.clock.advance(2 * INTERVAL_S)  # so long that the turn is over
-        return found
-
-    def noted(part_id, hosts):
-        read.update(hosts)
-        return real(part_id, hosts)
-
-    monkeypatch.setattr(source, "read", slow)
-    fed = feeder(world, source)
-    fed.run_due()
-    assert len(records(world)) == 500
-    assert fed.unready()
-    source.place("i1", "n000")
-    monkeypatch.setattr(source, "read", noted)
-    beside = world.beside()
-    other = feeder(beside, source, name="other")
-    world.clock.advance(2 * INTERVAL_S)
-    other.run_due()
-    assert other.unready() is None
-    assert len(records(beside)) == 603
-    assert on_host(beside, "n000") == {"i1"}
-    assert read == {"n000", "c", *(f"n{number:03}" for number in range(498, 600))}
-    look(fed, SECOND_S, world=world)
-    assert fed.unready() is None
-    assert "500 of 603 hosts are read" in caplog.text
-
-
-@pytest.mark.parametrize("renew", [Feeder.run_due, Feeder._keep], ids=["round", "progress"])
-def test_a_turn_ends_before_another_begins_however_long_its_write_took(
-    world, source, fed, monkeypatch, renew
-):
-    other, write = feeder(world.beside(), source, name="other"), world.state.write
-
-    def slow(*arguments, **how):
-        written = write(*arguments, **how)
-        world.clock.advance(INTERVAL_S)
-        return written
-
-    world.clock.advance(INTERVAL_S)
-    with monkeypatch.context() as patch:
-        patch.setattr(world.state, "write", slow)
-        renew(fed)
-    assert fed.is_leader()
-    while not other.is_leader():
-        world.clock.advance(SECOND_S / 2)
-        other.run_due()
-    assert not fed.is_leader()
-
-
-def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
-    look(fed, INTERVAL_S, world=world)
-    assert not caplog.records
-    look(fed, 2 * INTERVAL_S, world=world)
-    [warned] = caplog.records
-    assert "nobody feeds meanwhile. 3 of 3 hosts are read" in warned.message
-
-
-# Readiness
-
-
-def test_requests_are_refused_until_all_hosts_are_known(world, source):
-    fed = feeder(world, source)
-    world.feed(barrier(world, fed))
-    with pytest.raises(NoValidHost, match="have not been read yet"):
-        world.place("i1")
-    assert "have not been read yet" in (world.scheduler.explain(request("i1")).reason or "")
-    source.down = {"api"}
-    fed.run_due()
-    with pytest.raises(NoValidHost, match="API database cannot be read"):
-        world.ask("i1")
-    source.down = set()
-    look(fed, 10, world=world, source=source)
-    assert world.place("i1")
-
-
-def test_another_worker_hears_at_once_that_all_hosts_are_known(world, source):
-    beside = world.beside()
-    other = feeder(beside, source, name="other")
-    assert other.unready()
-    feeder(world, source).run_due()
-    assert other.unready() is None
-
-
-def test_requests_are_refused_when_nobody_has_fed_for_long(world, source, fed):
-    world.clock.advance(SILENT_S + 1)
-    assert "for 61 s" in (fed.unready() or "")
-    fed.run_due()  # that all services are down by now is known, too
-    assert fed.unready() is None
-    with pytest.raises(NoValidHost):
-        world.scheduler.select(request("i1"))
-
-
-def test_an_api_database_that_hangs_delays_neither_the_cells_nor_the_turn(world, source):
-    threads = HangingOutline()
-    fed = feeder(world, source, threads=threads)
-    fed.run_due()
-    threads.hangs = True
-    fed.look_now(outline=True)
-    source.put("a", vcpus_used=3)
-    for _ in range(5):
-        look(fed, INTERVAL_S, world=world, source=source)
-    assert records(world)["a"].vcpus_used == 3
-    assert source.calls["outline"] == 1
-
-
-def test_hints_are_answered_soon_and_not_each_on_its_own(world, source, fed):
-    calls = source.calls["changes"]
-    world.clock.advance(0.2)
-    assert 0 < fed.run_due() <= 0.5
-    assert source.calls["changes"] == calls
-    look(fed, 0.5, world=world)
-    assert source.calls["changes"] == calls + 2  # one for each cell
-
-
-def test_progress_is_logged(world, source, caplog):
-    caplog.set_level(logging.INFO)
-    for number in range(600):
-        source.put(f"n{number}")
-    fed = feeder(world, source)
-    fed.run_due()
-    assert "Feed of east: read 500 of 602 hosts" in caplog.text
-    assert "All hosts of 2 cells are known" in caplog.text
-    assert fed.describe()["parts"][CELL]["hosts"] == 602
