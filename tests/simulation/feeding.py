@@ -39,11 +39,11 @@ SETTINGS = FeedSettings(
     services_interval_s=2.0,
     full_interval_s=8.0,
     overlap_s=2.0,
-    look_timeout_s=10.0,
+    look_timeout_s=15.0,
     ready_timeout_s=2.0,
 )
-SERVES_S = 20.0
-"""How long the callers of requests wait."""
+SERVES_S = 30.0
+"""How long the callers of requests wait; half of it is enough to take over and to read anew."""
 API = "api"
 NOTICED_S = 3.0
 """So long after a database can be read again a worker has noticed."""

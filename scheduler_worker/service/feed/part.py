@@ -171,6 +171,8 @@ class PartFeed:
         """How far the part was read; replaced, never changed."""
         self.is_settled = False
         """Whether all of its hosts are known, or it cannot be read."""
+        self.is_answering = True
+        """Whether the source answered the last question; any thread may read it."""
         self._deps = deps
         self._known_hosts = KnownHosts(deps.fleet)
         self._outline = Outline()
@@ -406,7 +408,7 @@ class PartFeed:
             LOG.error("Cell %s cannot be read; its hosts stay as they are known: %s",
                       self.part.name, problem)  # fmt: skip
         self._note(problem=problem)
-        self.is_settled = True
+        self.is_settled, self.is_answering = True, False
         self._services_due_s = float("-inf")
         self._known_hosts.refresh()
         if deps.now_s() - self.progress.synced_at_s > deps.settings.silent_after_s:
@@ -442,6 +444,7 @@ class PartFeed:
             self._complaints.pop(about, None)
 
     def _observe(self, what: str, rows: int) -> None:
+        self.is_answering = True
         self._deps.observer.count(events.FEED_ROWS, self.part.name, what, by=rows)
 
     def _owns(self, host: str) -> bool:

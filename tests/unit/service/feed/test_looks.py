@@ -16,7 +16,7 @@ from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
 from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import complete, keep_slot
-from tests.support.feeds import MemorySource, barrier, feeder
+from tests.support.feeds import CELL, MemorySource, barrier, feeder, look
 from tests.support.interrupted import raising
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import World, request
@@ -296,6 +296,20 @@ def test_a_look_whose_hosts_could_not_be_stored_is_repeated(cloud, monkeypatch):
         cloud.refresher.run_due()
     assert cloud.world.scheduler.waiting_for_feed == 1
     cloud.refresher.run_due()
+    assert answer() == "b"
+
+
+def test_a_look_reads_a_cell_from_its_first_answer_after_an_outage(cloud, monkeypatch):
+    answer = cloud.await_look()
+    cloud.source.down = {CELL}
+    look(cloud.feeder, world=cloud.world)
+    cloud.source.down = set()
+    cloud.source.beat("a", disabled=True)
+    with monkeypatch.context() as patch:  # the round does not come to its end
+        patch.setattr(HostInventory, "update_hosts", raising(StateUnavailable("away")))
+        look(cloud.feeder, world=cloud.world)
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.refresher.look_if_asked()
     assert answer() == "b"
 
 
