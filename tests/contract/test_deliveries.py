@@ -9,6 +9,7 @@ from scheduler_worker.rpc.dispatcher import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.waiters import Waiter
+from tests.support.clock import ManualLoop
 from tests.support.handlers import Witness, echo, failing
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.threads import in_thread
@@ -106,16 +107,19 @@ def test_a_cast_that_failed_for_a_passing_reason_is_retried(serve, client, witne
 
 
 def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(serve, client, witness, monkeypatch):
+    clock = ManualLoop()
     monkeypatch.setattr(handling, "_RETRY_S", 0)
+    monkeypatch.setattr(handling, "time", clock)
 
     def away(_context: Context) -> None:
+        clock.now_s += 10.0
         raise BusUnavailable("away")
 
     server = serve({"do": away}, observer=witness)
-    server._messages._find_caller_s = 0.0
+    server._messages._find_caller_s = 15.0  # since the first failure
     client.cast("do", {})
     witness.wait_for("dead-lettered")
-    assert witness.seen("served do") == 2
+    assert witness.seen("served do") == 4
 
 
 def test_casts_that_wait_for_a_retry_block_nothing(serve, client, witness, monkeypatch):

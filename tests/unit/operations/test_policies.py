@@ -14,7 +14,12 @@ from scheduler_worker.errors import (
     NotFound,
 )
 from scheduler_worker.operations.callers import Caller, Grant
-from scheduler_worker.operations.clusters import get_cluster, list_clusters
+from scheduler_worker.operations.clusters import (
+    attach_cluster_policy,
+    detach_cluster_policy,
+    get_cluster,
+    list_clusters,
+)
 from scheduler_worker.operations.policies import (
     PolicyCheck,
     attach_cluster,
@@ -169,6 +174,17 @@ def test_the_history_says_who_attached_and_detached_which_cluster_from_where(res
         page = rest.call(list_policy_history, id=policy.id, marker=marker, limit=2)
         paged, marker = [*paged, *page.items], page.next
     assert paged == edits
+
+
+def test_what_was_in_force_before_and_after_an_attachment_by_rpc_is_audited(rest):
+    rest.call(attach_cluster_policy, cluster="east", policy={"id": "p", "name": "p", "version": 1})
+    rest.call(detach_cluster_policy, cluster="east")
+    found = [
+        (entry.action, *(text and msgspec.json.decode(text)["name"] for text in texts))
+        for entry in rest.world.audited()
+        for texts in [(entry.before, entry.after)]
+    ]
+    assert sorted(found) == [("policy.attach", "nova", "p"), ("policy.detach", "p", None)]
 
 
 def test_a_history_is_whole_however_many_entries_the_store_answers_at_once(

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import socket
 import threading
 from functools import partial
 from typing import Any
@@ -16,7 +15,6 @@ from scheduler_worker.rpc.serving import handling, undelivered
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving.connection import (
     ConnectionLostError,
-    Listener,
     Loop,
     PublishOutcome,
 )
@@ -36,80 +34,10 @@ from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.interrupted import raising
 from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.scripted import ScriptedConnection
 from tests.support.threads import in_thread
 
 SETTINGS = BusSettings(kind="scripted", retry_s=1.0, retry_backoff_s=2.0, longest_retry_s=8.0)
-
-
-class ScriptedConnection:
-    """A connection whose broker is the test."""
-
-    address = "broker"
-    vanished: frozenset[str] = frozenset()
-    created: "list[ScriptedConnection]" = []  # noqa: RUF012 - emptied by the fixture
-
-    def __init__(self, listener: Listener, _is_reconnect: bool) -> None:
-        self.on_message: Any = listener.message
-        self.is_blocked = False
-        self.performed: list[Any] = []
-        self.unconfirmed: list[Any] = []
-        self.heartbeats: list[str] = []
-        self.extra_consumers: set[int] = set()
-        self.open_extra_consumer = self.extra_consumers.add
-        self.close_extra_consumer = self.extra_consumers.remove
-        self._ours, self._theirs = socket.socketpair()
-        self.descriptor = self._ours.fileno()
-        self._inbox: list[Delivery] = []
-        self.created.append(self)
-
-    def deliver(self, message: Delivery) -> None:
-        self._inbox.append(message)
-        self._theirs.send(b"!")
-
-    def pump(self) -> None:
-        self._ours.recv(100)
-        while self._inbox:
-            self.on_message(self._inbox.pop(0))
-
-    def perform(self, command: Any) -> None:
-        self.performed.append(command)
-
-    def answer(self, queue: str, _body: bytes, *, matters: bool) -> None:
-        assert not matters
-        self.heartbeats.append(queue)
-
-    def consume(self, slots: int, *, shared: bool = True) -> None:
-        self.consumes, self.consumes_shared = True, shared
-
-    def consume_shared(self, slots: int) -> None:
-        self.consumes_shared = True
-
-    def leave_shared(self) -> None:
-        self.consumes_shared = False
-
-    def flush(self) -> None:
-        """Nothing to do."""
-
-    def tick(self, *, reads: bool = True) -> None:
-        """Nothing to do."""
-
-    def count_consumers(self) -> None:
-        """Nothing to do."""
-
-    def stop_consuming(self) -> None:
-        self.consumes = False
-
-    def unconfirmed_answers(self) -> list[Publish]:
-        return self.unconfirmed
-
-    def silence(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self._ours.close()
-        self._theirs.close()
-
-    drop = close
 
 
 @pytest.fixture
@@ -234,7 +162,7 @@ def test_a_server_without_the_state_leaves_requests_to_others_until_it_has_it_ag
 
 @pytest.fixture
 def lose(connections, monkeypatch) -> Any:
-    """Loses the first connection of a server, perhaps with queues, and waits for the next one."""
+    """Loses a server's connection, perhaps with queues, and waits for the next one."""
     monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
 
     def lost(_: Any) -> None:
@@ -242,15 +170,19 @@ def lose(connections, monkeypatch) -> Any:
 
     def lose(server: QueueServer, *vanished: str) -> ScriptedConnection:
         monkeypatch.setattr(ScriptedConnection, "vanished", frozenset(vanished))
-        connections[0].on_message = lost
-        connections[0].deliver(message(99, "echo"))
-        eventually(lambda: len(connections) == 2 and server.problem() is None)
-        return connections[1]
+        before = len(connections)
+        connections[-1].on_message = lost
+        connections[-1].deliver(message(99, "echo"))
+        eventually(lambda: len(connections) > before and server.problem() is None)
+        return connections[-1]
 
     return lose
 
 
-def test_a_call_that_no_other_worker_gets_is_answered_though_the_state_is_away(connections, lose):
+@pytest.mark.parametrize("again", [False, True], ids=["lost once", "lost twice"])
+def test_a_call_that_no_other_worker_gets_is_answered_though_the_state_is_away(
+    connections, lose, again
+):
     gate = Gate()
 
     def away(context: Any) -> None:
@@ -262,6 +194,8 @@ def test_a_call_that_no_other_worker_gets_is_answered_though_the_state_is_away(c
     connections[0].deliver(message(1, "wait", _msg_id="call", _reply_q="caller"))
     gate.wait_for(1)
     connection = lose(server, "topic")
+    if again:
+        connection = lose(server)
     gate.opened.set()
     eventually(lambda: server.describe()["in_hand"] == 0)
     await_rounds(server)

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 import pytest
 
+from scheduler_worker.model.providers import AllocationCandidates
 from scheduler_worker.scheduling import evaluator
 from scheduler_worker.scheduling.evaluator import EquivalenceClasses
 from scheduler_worker.scheduling.plugin import Filter
@@ -45,6 +46,20 @@ def test_requests_with_equal_reads_are_in_the_same_class():
     assert one is not of(request_spec(vcpus=1))
     assert one.applying == {reader}
     assert not one.undeclared
+
+
+def test_a_request_that_placement_was_asked_about_is_in_another_class_whatever_it_answered():
+    class OfAnswers(Reader):
+        def applies(self, spec):
+            return spec.allocation_candidates is not None
+
+    of = EquivalenceClasses([OfAnswers()]).of
+    plain, *answered = (
+        of(request_spec(vcpus=1, allocation_candidates=answer))
+        for answer in (None, AllocationCandidates(), AllocationCandidates(by_root={"a": ()}))
+    )
+    assert [one.applying == plain.applying for one in answered] == [False, False]
+    assert answered[0] is answered[1]
 
 
 def test_units_are_asked_once_for_equal_content_of_any_instance():

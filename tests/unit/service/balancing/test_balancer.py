@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.cli.balance import text_of
-from scheduler_worker.errors import BusUnavailable, MigrationRefused
+from scheduler_worker.errors import BusUnavailable, Conflict, MigrationRefused
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.ledgers import MigrationLimits, Progress
 from scheduler_worker.monitoring.health import call_in_thread
@@ -208,6 +208,16 @@ def test_a_mode_is_for_the_policy_that_is_in_force_when_it_is_written(monkeypatc
     scenario.balancing.switch("default", "on")
     found = scenario.status()
     assert (found["policy"], found["mode"]) == ("other@1", "on")
+
+
+def test_a_mode_that_another_administrator_sets_meanwhile_stays(monkeypatch):
+    scenario = Scenario(mode="dry_run")
+    read = scenario.balancing.mode("default")
+    other = partial(scenario.balancing.switch, "default", "off")
+    before_next(monkeypatch, scenario.world.state, "write", other, scope="default")
+    with pytest.raises(Conflict, match="changed in the meantime"):
+        scenario.balancing.switch("default", "on", read)
+    assert scenario.status()["mode"] == "off"
 
 
 def test_nothing_is_asked_for_once_it_is_off(scenario, monkeypatch):

@@ -15,8 +15,10 @@ from scheduler_worker.errors import (
     StaleFencingToken,
     Undeliverable,
 )
-from scheduler_worker.model.ledgers import Progress
+from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, Progress
+from scheduler_worker.observer import Observer
 from scheduler_worker.service.balancing.agent import AgentTarget
+from scheduler_worker.service.balancing.ledgers import Ledgers
 from scheduler_worker.service.placement.lease import Lease
 from tests.support.balancers import (
     INTERVAL_S,
@@ -185,9 +187,26 @@ SECOND_NODE = host("b", uuid="uuid-b2", nodename="b2", power=MANAGED | {"state":
 """Of a host with two nodes."""
 
 
+def moving(source, destination):
+    """What lets a migration begin, as another worker's ledger has it."""
+    asked = AskedMigration(
+        id="m", reason="r", policy="p@1", asked_at_s=0.0, overdue_at_s=1e12,
+        vm="v9", source=source, candidates=(destination,), destination=destination,
+    )  # fmt: skip
+
+    def begin(sleepers):
+        ledgers = Ledgers(sleepers.beside().fleet, Observer(), LIMITS)
+        moved = MigrationLedger(under_way={"v9": asked})
+        ledgers.change("default", MigrationLedger, lambda *_: moved)
+
+    return begin
+
+
 @pytest.mark.parametrize(
     ("act", "outcome", "asked"),
     [
+        (moving("a", "b"), "v9 is on it, or on its way", [("c", "maintenance")]),
+        (moving("b", "a"), "v9 is on it, or on its way", [("c", "maintenance")]),
         (
             lambda sleepers: sleepers.beside().place("new", only_hosts=["b"]),
             "new is on it, or on its way",
@@ -214,7 +233,7 @@ SECOND_NODE = host("b", uuid="uuid-b2", nodename="b2", power=MANAGED | {"state":
             [],
         ),
     ],
-    ids=["placed", "reported", "asleep", "half asleep", "policy"],
+    ids=["comes", "leaves", "placed", "reported", "asleep", "half asleep", "policy"],
 )
 def test_what_happens_between_the_plan_and_the_write_keeps_a_host_up(
     sleepers, monkeypatch, act, outcome, asked

@@ -169,12 +169,15 @@ def test_a_batch_is_committed_while_its_callers_wait(world):
     ]  # fmt: skip
 
 
-def test_a_request_refused_only_for_a_late_one_is_decided_again(world):
+@pytest.mark.parametrize(
+    ("first_s", "second_s"), [(5, 0), (0, 5)], ids=["before its turn", "in the same batch"]
+)
+def test_a_request_refused_only_for_a_late_one_is_decided_again(world, first_s, second_s):
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
     with Threads(2) as pool:
-        late = pool.submit(world.ask, "i1", "i2", remaining_s=4, vcpus=4, **takes(5))
+        late = pool.submit(world.ask, "i1", "i2", remaining_s=4, vcpus=3, **takes(first_s))
         world.await_queued()
-        other = pool.submit(world.ask, "i3", vcpus=4)
+        other = pool.submit(world.ask, "i3", "i4", "i5", **takes(second_s))
         world.await_queued(2)
         world.state.release(held)
         with pytest.raises(DeadlineExceeded):
