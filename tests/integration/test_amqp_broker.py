@@ -14,7 +14,7 @@ from scheduler_worker.rpc.serving import server as amqp_server
 from tests.support.certificates import Authority
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import echo
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, RabbitServer, free_port
 from tests.support.threads import in_thread
 from tests.support.workers import write_config
@@ -167,8 +167,8 @@ def test_a_missing_vhost_ends_the_start(stage):
 def test_lost_permissions_are_reported_and_waited_for(stage, witness):
     with stage.account() as account:
         server = stage.serve({"echo": echo}, url=account.url, observer=witness)
-        stage.rabbit.control("clear_permissions", account.name)
-        stage.rabbit.control("close_all_user_connections", account.name, "by a test")
+        stage.rabbit.forbid(account.name)
+        stage.rabbit.close_connections(account.name)
         eventually(lambda: "refuses this worker" in (server.problem() or ""))
         assert "secret" not in server.problem()
         account.permit()
@@ -205,7 +205,7 @@ def test_a_lost_permission_to_answer_is_retried_with_backoff(stage, witness, mon
         account.permit(without_answers=True)
         with contextlib.suppress(CallTimeout):
             stage.client(timeout_s=0.5).call("echo", {}, value=1)
-        stage.rabbit.control("close_all_user_connections", account.name, "by a test")
+        stage.rabbit.close_connections(account.name)
         eventually(lambda: "write permission on 'amq.default'" in (server.problem() or ""))
         account.permit()
         witness.wait_for("connected again")
@@ -214,17 +214,17 @@ def test_a_lost_permission_to_answer_is_retried_with_backoff(stage, witness, mon
 
 def test_answers_wait_for_a_blocked_broker(stage, gate, witness):
     server = stage.serve({"wait": gate, "echo": echo}, observer=witness)
-    client = stage.client()
+    client = stage.client(timeout_s=NEVER_S)
     answer = in_thread(client.call, "wait", {})
     gate.wait_for(1)
-    stage.rabbit.control("set_vm_memory_high_watermark", "0.00001")
+    stage.rabbit.may_use(memory=0.00001)
     try:
         gate.opened.set()
         blocked = "takes no messages: RabbitMQ has an alarm of memory or disk"
         eventually(lambda: server.problem() == blocked)
         assert not answer.done()
     finally:
-        stage.rabbit.control("set_vm_memory_high_watermark", "0.4")
+        stage.rabbit.may_use(memory=0.4)
     assert answer.result(SOON_S) == "passed"
     assert client.call("echo", {}, value="going on") == "going on"
     assert witness.seen("lost") == 0

@@ -293,6 +293,18 @@ class RabbitServer(Server):
         """Let the user do that, and nothing else, on the virtual host."""
         self._change_accounts("set_permissions", user, vhost, configure, write, read)
 
+    def forbid(self, user: str, vhost: str = "/") -> None:
+        """Let the user do nothing on the virtual host."""
+        self._change_accounts("clear_permissions", user, vhost)
+
+    def close_connections(self, user: str) -> None:
+        """Close all connections of a user."""
+        self.evaluate(f"rabbit_networking:close_all_user_connections(<<{json.dumps(user)}>>, <<>>)")
+
+    def may_use(self, memory: float) -> None:
+        """Raise the alarm of memory from this share of the machine's on."""
+        self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({memory:f})")
+
     def _change_accounts(self, function: str, *texts: str) -> None:
         arguments = ", ".join(f"<<{json.dumps(each)}>>" for each in (*texts, "tests"))
         self.evaluate(f"ok = rabbit_auth_backend_internal:{function}({arguments})")
