@@ -51,6 +51,14 @@ def test_a_row_is_read_until_its_second_is_over_and_then_no_more(table):
         assert table.look() == []
 
 
+def test_a_clock_that_is_far_ahead_hides_no_later_change(table):
+    table.change("a", skew_s=3600)
+    table.look()
+    table.now_s += 5
+    table.change("b")
+    assert "b" in table.look()
+
+
 def test_at_rest_no_row_is_even_asked_for(table):
     table.change("a")
     for _ in range(10):

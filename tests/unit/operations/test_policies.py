@@ -190,10 +190,12 @@ def test_what_was_in_force_before_and_after_an_attachment_by_rpc_is_audited(rest
 def test_a_history_is_whole_however_many_entries_the_store_answers_at_once(
     rest, policy, monkeypatch
 ):
-    for number in range(3):
+    rest.call(attach_cluster, name="east", policy=policy.id)
+    for number in range(12):
         rest.call(put_policy, id=policy.id, **TEXT | {"description": str(number)})
     whole = rest.call(list_policy_history, id=policy.id).items
-    assert [each.version for each in whole] == [1, 2, 3, 4]
+    assert [each.action for each in whole] == ["create", "attach", *["update"] * 12]
+    assert [each.version for each in whole if each.action != "attach"] == [*range(1, 14)]
     monkeypatch.setattr("scheduler_worker.operations.policies.MAX_PAGE", 2)
     assert rest.call(list_policy_history, id=policy.id).items == whole
 

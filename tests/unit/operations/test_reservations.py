@@ -52,8 +52,10 @@ def test_one_is_shown_by_its_id_and_by_its_instance(world, reserved):
     assert (reserved.state, reserved.expires_at) == ("held", when(ends_s))
 
 
-def test_one_is_released_once_with_an_entry_in_the_audit(world, reserved):
-    assert world.call(release_reservation, id=reserved.id) is None
+@pytest.mark.parametrize("named", ["by its id", "by its instance"])
+def test_one_is_released_once_with_an_entry_in_the_audit(world, reserved, named):
+    called = reserved.id if named == "by its id" else "one"
+    assert world.call(release_reservation, id=called) is None
     assert world.reserved() == {}
     assert world.inventory.release(["one"]) == 1  # repeated by Nova, it answers the same
     with pytest.raises(NotFound, match="There is no reservation"):

@@ -201,6 +201,15 @@ def test_on_holds_for_the_policy_under_which_it_was_set():
     assert (status["mode"], status["is_default"]) == ("dry_run", True)
 
 
+def test_off_holds_for_every_policy():
+    scenario = Scenario(mode="on")
+    scenario.balancing.switch("default", "off")
+    scenario.attach(even_load("another"))
+    status = scenario.status()
+    assert (status["mode"], status["is_default"]) == ("off", False)
+    assert scenario.round() == []
+
+
 def test_a_mode_is_for_the_policy_that_is_in_force_when_it_is_written(monkeypatch):
     scenario = Scenario(mode="dry_run")
     other = partial(scenario.attach, even_load("other"))

@@ -140,6 +140,18 @@ def test_a_turn_ends_before_another_begins_however_long_its_write_took(
     assert not fed.is_leader()
 
 
+def test_after_an_outage_of_all_workers_nothing_counts_as_known_from_the_first_moment_on(
+    world, source, fed, monkeypatch
+):
+    other, heard = feeder(world.beside(), source, name="other"), []
+    world.clock.advance(SILENT_S + SECOND_S)
+    before_next(monkeypatch, other, "_publish", lambda: heard.append(other.unready()))
+    before_next(monkeypatch, source, "outline", lambda: heard.append(other.unready()))
+    other.run_due()
+    assert ["still being read" in (text or "") for text in heard] == [True, True]
+    assert other.unready() is None
+
+
 def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
     look(fed, INTERVAL_S, world=world)
     assert not caplog.records
