@@ -263,6 +263,7 @@ def test_who_has_no_right_is_refused_changes_nothing_and_is_in_the_audit(shared,
         assert error.value.class_name == "Forbidden"
         [last] = audited(shared)
         assert last.origin == "RPC, project p"
+        assert not given or last.subject in map(str, given.values())
     else:
         response = shared.http(operation, given, user=who, headers={"If-Match": "*"})
         assert response.status_code == 403, response.get_data(as_text=True)
@@ -296,6 +297,12 @@ def test_callers_without_roles_have_the_configured_one(edges):
     with pytest.raises(RemoteFailure, match="is not authorized"):
         Edges(edges.rest, None).rpc(release, {"id": "one"}, roles=["stranger"])
     assert edges.rpc(release, {"id": "one"}) is None
+
+
+def test_of_several_roles_the_greatest_counts(edges):
+    [release] = [each for each in OPERATIONS if each.name == "release_reservation"]
+    edges = Edges(edges.rest, None)
+    assert edges.rpc(release, {"id": "one"}, roles=["auditor", "admin"]) is None
 
 
 # Preconditions

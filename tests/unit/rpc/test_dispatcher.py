@@ -10,6 +10,7 @@ from scheduler_worker.errors import (
     BusUnavailable,
     ConfigError,
     Conflict,
+    DeadlineExceeded,
     NobodyListens,
     NoValidHost,
     RequestError,
@@ -59,6 +60,13 @@ def test_a_request_whose_caller_is_gone_is_dropped():
     result = do(dispatcher_of(lambda _context: begun.append(1), recorder), remaining_s=0.0)
     assert result.is_dropped
     assert (begun, recorder.of(events.DROPPED)) == ([], {"expired": 1})
+
+
+def test_a_call_that_runs_out_of_time_is_dropped_and_a_cast_fails():
+    late = raising(DeadlineExceeded("too late"))
+    assert do(dispatcher_of(late), is_call=True).is_dropped
+    cast = do(dispatcher_of(late))
+    assert (cast.is_dropped, cast.failure.class_name) == (False, "DeadlineExceeded")
 
 
 def test_the_context_has_no_secrets_and_survives_odd_values():

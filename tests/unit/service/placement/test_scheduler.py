@@ -7,9 +7,10 @@ import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
 from scheduler_worker.ports import Seen
+from scheduler_worker.scheduling.filters.affinity import ServerGroupAffinityFilter
 from scheduler_worker.scheduling.options import Options
 from tests.support.interrupted import overtake
-from tests.support.services import World, host, request
+from tests.support.services import FILTERS, World, host, request
 
 
 def test_random_choices_are_seeded_by_the_request_id():
@@ -115,6 +116,15 @@ def test_a_server_group_is_placed_in_several_clusters_too(world):
     world.report(host("a", cluster="one"), host("b", cluster="two"))
     group = {"policy": "anti-affinity", "members": ["i1", "i2"], "hosts": []}
     assert sorted(world.place("i1", "i2", instance_group=group)) == ["a", "b"]
+
+
+def test_a_group_that_is_to_be_on_one_host_is_not_divided_between_clusters():
+    world = World(filters=(*FILTERS, ServerGroupAffinityFilter))
+    world.report(*(host(name, cluster=f"of-{name}", vcpus=1) for name in "ab"))
+    group = {"policy": "affinity", "members": ["i1", "i2"], "hosts": []}
+    with pytest.raises(NoValidHost):
+        world.place("i1", "i2", instance_group=group)
+    assert world.reserved() == {}
 
 
 def test_a_multi_cluster_placement_that_one_cluster_refuses_reserves_nothing(world, monkeypatch):
