@@ -189,7 +189,8 @@ def feeder(
     )
 
 
-INTERVAL_S = 2.0
+SECOND_S = 1.0
+INTERVAL_S, FULL_S, SILENT_S = 2.0, 60.0, 60.0
 
 
 def look(fed: Feeder, after_s: float = INTERVAL_S, *, world: World, source=None) -> None:

@@ -133,7 +133,7 @@ class Feeder(Periodic):
                 if self.is_leader():
                     self._take_outline(reading, self._clock.monotonic_s())
         with self._guard:
-            # The round in which a cell can be read again may be long: its end is not awaited.
+            # A cell may answer again long before the round ends that clears its problem.
             parts = [part for part in self._parts.values() if part.is_answering]
         looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
         in_time, _ = wait(looks, timeout=self._settings.look_timeout_s)

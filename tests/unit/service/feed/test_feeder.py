@@ -12,6 +12,7 @@ from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from tests.support.feeds import (
     CELL,
+    FULL_S,
     INTERVAL_S,
     OTHER_CELL,
     MemorySource,
@@ -22,9 +23,6 @@ from tests.support.feeds import (
 )
 from tests.support.interrupted import before_next, raising
 from tests.support.services import World
-
-SECOND_S = 1.0
-FULL_S, SILENT_S = 60.0, 60.0
 
 
 def versions(world: World) -> list[int]:

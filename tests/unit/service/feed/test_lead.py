@@ -8,7 +8,10 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.service.feed.feeder import Feeder
 from tests.support.feeds import (
     CELL,
+    FULL_S,
     INTERVAL_S,
+    SECOND_S,
+    SILENT_S,
     HangingOutline,
     barrier,
     feeder,
@@ -18,9 +21,6 @@ from tests.support.feeds import (
 )
 from tests.support.interrupted import before_next
 from tests.support.services import request
-
-SECOND_S = 1.0
-FULL_S, SILENT_S = 60.0, 60.0
 
 
 def test_one_of_two_workers_feeds_and_the_other_goes_on_from_there(world, source, fed):
