@@ -273,7 +273,10 @@ def test_messages_of_one_key_are_handled_as_they_arrive_also_while_one_fails(
     server.stop(5)
 
 
-def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, lose):
+@pytest.mark.parametrize("stops", [False, True], ids=["serves on", "stops"])
+def test_messages_of_a_queue_that_is_gone_stay_in_order_and_none_is_left_out(
+    connections, lose, stops
+):
     gate, done = Gate(), []
 
     def note(_context: Any, key: str, value: int) -> None:
@@ -289,10 +292,13 @@ def test_messages_of_a_queue_that_is_gone_stay_in_order(connections, lose):
     lose(server, "topic")
     await_rounds(server)
     assert gate.is_untouched
+    if stops:
+        stopping = in_thread(partial(server.stop, NEVER_S))
+        eventually(lambda: server.problem() == "is stopping")
     gate.opened.set()
     eventually(lambda: server.describe()["in_hand"] == 0)
     assert done == [1, 2, 3]
-    server.stop(5)
+    assert stopping.result(SOON_S) if stops else server.stop(5)
 
 
 # Taking no more requests
@@ -482,6 +488,12 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
     assert MAX_BYTES - size < messages.size <= MAX_BYTES
     timers.pass_s(1.0)
     assert sender.sent[-1] == answer
+
+
+def test_a_stop_does_not_wait_for_reply_queues_that_are_gone(connections):
+    server = make()
+    server._messages._undelivered.not_taken(Publish("gone", b""), PublishOutcome.UNROUTABLE)
+    assert server._messages.is_done
 
 
 def test_a_delivered_answer_is_not_kept(timers):
