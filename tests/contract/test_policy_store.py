@@ -70,6 +70,13 @@ def attachment(cluster: str = "east", **fields: Any) -> Attachment:
     return Attachment(**{"cluster": cluster, "policy_id": "id of p", **fields})
 
 
+@pytest.mark.parametrize("field", ["user", "origin", "action", "subject", "reason"])
+def test_an_entry_of_the_audit_with_a_long_text_is_cut_not_lost(store, field):
+    store.record(entry(**{field: "x" * 5000}))
+    [found] = store.audit()
+    assert 60 <= len(getattr(found, field)) <= 4096
+
+
 def test_an_empty_store_has_nothing(store):
     assert (store.policies(), store.attachments(), store.units(), store.audit()) == ([],) * 4
     assert (store.policy("p"), store.attachment("east")) == (None, None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from conformance import ovirt
+from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import by_host
@@ -347,6 +348,19 @@ def test_an_old_heartbeat_shortens_the_validity():
     kept = run.decide(SPECS[0], 1)
     run.table.evaluation_cache.clear()
     assert run.decide(SPECS[0], 1) == kept
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_host_with_another_name_has_the_multipliers_of_that_name(seed):
+    """Its scores are as before, and what they count for is not."""
+    run = Run(seed)
+    for name in ("h9", "h1", "h9"):
+        run.decide(SPECS[0], 1)
+        [record] = (each for each in run.table.records if each.uuid == "u1")
+        run.table.put(structs.replace(record, host=name), 1)
+        kept = run.decide(SPECS[0], 1)
+        run.table.evaluation_cache.clear()
+        assert run.decide(SPECS[0], 1) == kept
 
 
 def test_most_decisions_use_the_cache(monkeypatch):

@@ -233,10 +233,13 @@ def test_processes_share_tokens(sessions, users, state, clock):
     assert sessions.caller_of(secret, HERE) is None
 
 
-def test_a_users_oldest_token_ends_when_there_are_too_many(sessions, clock):
+def test_a_users_oldest_token_ends_when_there_are_too_many(sessions, users, clock):
+    users["bert"] = users["anna"]
     caller = sessions.log_in("anna", "correct horse", HERE)
+    of_another, _ = sessions.token_for(caller._replace(name="bert"))
     first, second, *_, last = (
         sessions.token_for(caller)[0] for _ in range(MAX_TOKENS + 1) if not clock.advance(0.001)
     )
     assert sessions.caller_of(first, HERE) is None
     assert sessions.caller_of(second, HERE) == sessions.caller_of(last, HERE) == caller
+    assert sessions.caller_of(of_another, HERE) is not None

@@ -21,12 +21,15 @@ class FakeSession(PlacementSession):
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
+        self.asked_for: list[str] = []
+        """Paths, the first one first."""
 
     def close(self) -> None:
         """There is nothing to close."""
 
     def request(self, method, path, body=None, **options):
         assert method == "GET"
+        self.asked_for.append(path)
         if path not in self.answers:
             return PlacementAnswer(404, None)
         found = self.answers[path]
@@ -66,6 +69,13 @@ def test_figures_beyond_our_bounds_are_bounded():
     assert facts.inventories["VCPU"].max_unit == MAX_SIZE
     assert facts.inventories["VCPU"].allocation_ratio == 100_000.0
     assert (facts.generation, facts.traits) == (3, ("A", "B"))
+
+
+def test_traits_and_aggregates_are_read_after_the_generation_that_they_are_stored_with():
+    """One that changes in between would count as known up to the new generation for good."""
+    session = FakeSession(provider())
+    PlacementReader(session).facts(["p"])
+    assert session.asked_for[0] == f"{PATH}/inventories"
 
 
 def test_a_provider_that_goes_while_it_is_read_is_gone():

@@ -30,6 +30,7 @@ def test_it_is_done_when_a_report_shows_it_and_not_before():
     assert ledger.settle({"a": "up"}, 30.0, LIMITS).under_way is not None
     assert ledger.settle({"b": "maintenance"}, 30.0, LIMITS).under_way is not None
     assert ledger.settle({"a": "maintenance"}, 30.0, LIMITS) == PowerLedger()
+    assert ledger.settle({"a": "maintenance"}, 10_000.0, LIMITS) == PowerLedger()  # seen late
 
 
 def test_one_that_nobody_begins_is_overdue():

@@ -12,6 +12,7 @@ from scheduler_worker.errors import NoValidHost, PlacementUnavailable, StateUnav
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
+from scheduler_worker.service.feed import refreshes
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords
 from scheduler_worker.service.inventory.inventory import Inventory as HostInventory
 from scheduler_worker.service.state.waits import ScopeWatch
@@ -365,6 +366,16 @@ def test_an_end_counts_for_all_that_began_before_it_and_for_no_later_one(world):
     finish(4)
     finish(2)
     assert begin() is None
+
+
+def test_a_question_that_is_repeated_is_asked_again_however_many_there_are(world, monkeypatch):
+    monkeypatch.setattr(refreshes, "_MOST_QUERIES", 2)
+    records = RefreshRecords()
+    records.ask(world.state, ["a", "b"])
+    records.begin(world.state)
+    records.ask(world.state, ["b", "c"])
+    records.finish(world.state, 1)
+    assert records.begin(world.state) == (2, {"b"})
 
 
 def test_a_worker_that_does_not_feed_does_not_look(cloud):

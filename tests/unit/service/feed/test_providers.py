@@ -8,7 +8,18 @@ import pytest
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementRefused
 from scheduler_worker.model.host_records import LONGEST_READING_S, compute_reported_at_s
-from scheduler_worker.model.providers import Inventory
+from scheduler_worker.model.providers import (
+    MAX_CONSUMERS,
+    Held,
+    Inventory,
+    Listed,
+    ProviderFacts,
+    ProviderRoom,
+    ProviderSummary,
+    ResourceProvider,
+    Use,
+)
+from scheduler_worker.service.feed.provider_cache import ProviderCache
 from scheduler_worker.service.feed.settings import ProviderSettings
 from tests.support.observers import CountingObserver
 from tests.support.provider_feeds import Reading
@@ -192,6 +203,52 @@ def test_a_reading_that_began_later_and_knows_less_is_ignored(reading):
     beside.run_due()
     reading.feed.run_due()
     assert reading.unused("a") == 5
+
+
+def test_a_reading_is_dated_before_it_began(reading, monkeypatch):
+    """A claim that comes while Placement is slow would count as seen by what lacks it."""
+    began_s = reading.world.clock.time_s()
+    uses = reading.placement.uses
+
+    def slow(uuids):
+        reading.world.clock.advance(5)
+        reading.world.report({"host": "b"})  # so that the store's later time is known
+        return uses(uuids)
+
+    monkeypatch.setattr(reading.placement, "uses", slow)
+    reading.placement.allocate("a", "i1", 3)
+    reading.feed.read_again(["uuid-a"])
+    reading.run()
+    assert reading.record("a").resource_providers[0].read_at_s <= began_s
+
+
+def test_sums_replace_nothing_that_is_known_exactly():
+    """At a takeover one unknown host is enough for sums of all."""
+    cache = ProviderCache()
+    listed = Listed(uuid="p", name="p", generation=3, root_provider_uuid="p")
+    cache.list_all([listed])
+    exact = ResourceProvider(
+        uuid="p", name="p", inventories={"VCPU": Inventory(total=8)}, usages={"VCPU": 3},
+        aggregates=("some",), consumers=("i1",), generation=3, read_at_s=1.0,
+    )  # fmt: skip
+    cache.add_known([exact])
+    cache.add_sums({"p": ProviderSummary(root="p", rooms={"VCPU": ProviderRoom(8, 3)})}, 2.0)
+    [root] = cache.report("p") or ()
+    assert (root.consumers, root.aggregates, root.generation) == (("i1",), ("some",), 3)
+
+
+def test_consumers_of_a_provider_are_kept_all_or_none():
+    """One that is missing would count as not there, and its reservation beside its allocation."""
+    cache = ProviderCache()
+    cache.list_all([Listed(uuid="p", name="p", generation=3, root_provider_uuid="p")])
+    cache.add_facts({"p": ProviderFacts(generation=3, inventories={})})
+    found = []
+    for number in (MAX_CONSUMERS, MAX_CONSUMERS + 1):
+        taken = {f"i{each}": Held({"VCPU": 1}) for each in range(number)}
+        cache.add_uses({"p": Use(generation=3, taken=taken)}, 1.0)
+        [root] = cache.report("p") or ()
+        found.append((len(root.consumers or ()), root.usages))
+    assert found == [(MAX_CONSUMERS, {"VCPU": MAX_CONSUMERS}), (0, {"VCPU": MAX_CONSUMERS + 1})]
 
 
 def test_a_provider_that_was_created_anew_is_read_as_it_is(reading):

@@ -36,6 +36,13 @@ def with_threshold(office: Office, value: str = "5", name: str = "packing") -> S
     return office.desk.update(made.document.id, fields, ANNA)
 
 
+def test_the_audit_has_the_version_that_an_imported_policy_is_stored_with(office):
+    document = structs.replace(office.made().document, id="imported", name="other", version=7)
+    office.desk.add(document, ANNA)
+    assert office.desk.library.policy("imported").document.version == 1
+    assert json.loads(office.desk.audit_log.entries()[-1].after or "")["version"] == 1
+
+
 def test_a_change_that_changes_nothing_makes_no_version(office):
     made = office.made()
     assert office.desk.update(made.document.id, PolicyFields(name="packing"), BERT) == made
