@@ -278,15 +278,17 @@ def test_the_audit_is_filtered(store):
     for number, (user, action) in enumerate([("anna", "a"), ("bert", "a"), ("anna", "b")]):
         store.record(entry(action, user=user, subject=f"s{number}", at_s=100.0 + number))
     store.record(entry("a", user="anna", at_s=103.0, result="refused", reason="no right"))
+    store.record(entry("c", user="carl", subject="", at_s=99.0))
     for wanted, found in (
-        ({}, "1234"),
+        ({}, "12345"),
         ({"user": "anna"}, "134"),
         ({"user": "anna", "action": "a"}, "14"),
         ({"user": "Anna"}, ""),
         ({"subject": "s1"}, "2"),
+        ({"subject": ""}, "5"),
         ({"result": "refused"}, "4"),
         ({"since_s": 101.0}, "234"),
-        ({"until_s": 101.0}, "1"),
+        ({"until_s": 101.0}, "15"),
         ({"since_s": 101.0, "until_s": 103.0, "user": "anna"}, "3"),
     ):
         first = int(store.audit()[0].id) - 1

@@ -3,8 +3,15 @@
 import pytest
 from oslo_config import cfg
 
-from scheduler_worker.api.keystone import KeystoneTokens
+from scheduler_worker.api.keystone import _PROBLEM, KeystoneTokens
 from scheduler_worker.api.problems import Refusal
+
+
+def test_while_keystone_is_away_no_token_is_said_to_be_wrong():
+    said = {_PROBLEM: "it does not answer", "HTTP_X_IDENTITY_STATUS": "Invalid"}
+    with pytest.raises(Refusal) as refused:
+        KeystoneTokens(cfg.ConfigOpts(), {}).caller({"HTTP_X_AUTH_TOKEN": "t"} | said)
+    assert refused.value.status == 503
 
 
 @pytest.mark.parametrize("said", [{}, {"HTTP_X_IDENTITY_STATUS": "Invalid"}])

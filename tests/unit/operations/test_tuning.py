@@ -1,5 +1,7 @@
 """Tuning policies: set, read, withdraw, what two editors do to each other, and alarms."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -86,7 +88,10 @@ def test_all_that_was_set_is_withdrawn_at_once(world, tuning):
     for actions in (["tuning.reset"], []):
         world.call(reset_tuning_policies)
         assert {each.name: each.text for each in tuning.current()} == {"stays": BALLOON}
-        assert [each.action for each in world.audited()] == actions
+        entries = world.audited()
+        assert [each.action for each in entries] == actions
+        for entry in entries:
+            assert json.loads(entry.before or "") == dict.fromkeys("abc", BALLOON)
 
 
 @pytest.mark.parametrize("grant", [Grant("policy_editor", "east"), Grant("reader")])

@@ -1,11 +1,20 @@
 """Internals of py-amqp that the connection to RabbitMQ relies on, and that change silently."""
 
+import contextlib
+import time
+
 import amqp
 import amqp.connection
 import pytest
 from amqp import spec
 from amqp.serialization import dumps
 from amqp.transport import TCPTransport
+
+from scheduler_worker.rpc.amqp import frames, properties
+from scheduler_worker.rpc.amqp.connection import BrokerConnection, _Unacknowledged
+from scheduler_worker.rpc.amqp.frames import Content
+from scheduler_worker.rpc.amqp.properties import Properties
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
 
 HEARTBEAT_S = 10
 
@@ -39,6 +48,27 @@ def test_a_changed_count_of_received_bytes_is_a_sign_of_life(connection, clock):
         clock.advance(2 * HEARTBEAT_S + 1)
     with pytest.raises(amqp.ConnectionForced, match="heartbeats missed"):
         connection.heartbeat_tick()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_broker_is_alive_as_long_as_nothing_is_read_of_it_on_purpose(connection, clock, reads):
+    connection.send_heartbeat = lambda: None
+    link = object.__new__(BrokerConnection)
+    link._amqp = connection
+    dies = pytest.raises(ConnectionLostError) if reads else contextlib.nullcontext()
+    with dies:
+        for _ in range(5):
+            link.tick(reads=reads)
+            clock.advance(2 * HEARTBEAT_S + 1)
+
+
+def test_a_copy_has_only_what_is_left_of_its_callers_time():
+    link = object.__new__(BrokerConnection)
+    waited_s, content = time.monotonic() - 1e6, Content(frames.BASIC_DELIVER, b"")
+    sent = Properties({"expiration": str(2_000_000_000)}, {})
+    left_ms, headers = link._expiry(_Unacknowledged("topic", content, sent, waited_s))
+    assert left_ms in range(900_000_000, 1_000_000_001)
+    assert headers.keys() == {properties.EXPIRES}
 
 
 def test_the_cancelling_of_a_consumer_is_told_by_its_tag_once(connection):

@@ -130,7 +130,7 @@ def test_a_server_that_breaks_down_reports_the_error(connections):
     server.start()
     assert server.failure() is None
     connections[0].on_message = lambda _: 1 // 0
-    connections[0].deliver(message(1, "echo"))
+    connections[0].deliver(message(1, "echo", args={"value": 1}))
     eventually(lambda: server.failure() is not None)
     assert "ZeroDivisionError" in (server.failure() or "")
     assert server.problem() == server.failure()
@@ -157,6 +157,30 @@ def test_a_server_without_the_state_leaves_requests_to_others_until_it_has_it_ag
     assert not connection.consumes_shared
     is_away.clear()
     eventually(lambda: connection.consumes_shared)
+    server.stop(0)
+
+
+def test_a_server_without_the_state_takes_no_requests_on_its_next_connection(connections, lose):
+    def away(_context: object = None) -> None:
+        raise StateLost("no server answers")
+
+    server = make(do=away)
+    server._reach = away
+    server.start()
+    connections[0].deliver(message(1, "do"))
+    eventually(lambda: not connections[0].consumes_shared)
+    assert not lose(server).consumes_shared
+    server.stop(0)
+
+
+def test_a_server_without_the_state_answers_what_only_it_can_get(connections):
+    server = make(do=raising(StateLost("no server answers")))
+    server.start()
+    own = message(1, "do", _msg_id="call", _reply_q="caller")
+    own.queue = "topic.one"
+    connections[0].deliver(own)
+    eventually(lambda: Ack(1, multiple=True) in connections[0].performed)
+    assert [each.queue for each in connections[0].performed[:-1]] == ["caller"]
     server.stop(5)
 
 
@@ -203,6 +227,30 @@ def test_a_call_that_no_other_worker_gets_is_answered_though_the_state_is_away(
     server.stop(5)
 
 
+def test_a_message_that_waited_and_is_redelivered_before_anything_else_is_served(
+    connections, lose, monkeypatch
+):
+    gate, consume = Gate(), ScriptedConnection.consume
+
+    def consume_and_get(self, slots, **options):
+        consume(self, slots, **options)
+        if len(connections) > 1:
+            self.on_message(message(1, "echo", deliveries=1, args={"value": 1}))
+
+    monkeypatch.setattr(ScriptedConnection, "consume", consume_and_get)
+    server = make(wait=gate, echo=echo)
+    server.start()
+    for tag in (2, 3):
+        connections[0].deliver(message(tag, "wait"))
+    gate.wait_for(2)
+    connections[0].deliver(message(1, "echo", args={"value": 1}))
+    eventually(lambda: server.describe()["in_hand"] == 3)
+    connection = lose(server)
+    gate.opened.set()
+    eventually(lambda: Ack(1, multiple=True) in connection.performed)
+    server.stop(5)
+
+
 def test_what_is_redelivered_without_a_count_is_known_by_its_id(connections, lose):
     gate = Gate()
     server = make(wait=gate)
@@ -228,7 +276,7 @@ def test_a_full_server_reads_on_where_nothing_runs_that_would_make_room(connecti
     eventually(lambda: server.describe()["parked"] == 1)
     connections[0].deliver(message(2, "echo", args={"value": 1}))
     eventually(lambda: Ack(2, multiple=False) in connections[0].performed)
-    server.stop(5)
+    server.stop(0)
 
 
 def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):

@@ -184,6 +184,31 @@ def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again(
     assert placement.used("pool") == 20
 
 
+def test_what_is_claimed_after_placement_has_answered_is_not_contained_in_the_answer():
+    world, placement = scene("a", "b", disk=30)
+    other, candidates = world.beside(), placement.candidates
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def stall(consumers: Any) -> None:
+        if consumers[0].uuid == "i1":
+            begun.set()
+            assert goes_on.wait(SOON_S)
+
+    def answer_before_the_claim(query: str, *, timeout_s: float) -> CandidatesAnswer:
+        answer = candidates(query, timeout_s=timeout_s)
+        goes_on.set()
+        assert first.result(SOON_S)
+        return answer
+
+    placement.before = stall
+    first = in_thread(world.place, "i1", flavor=FLAVOR)
+    assert begun.wait(SOON_S)
+    vars(placement)["candidates"] = answer_before_the_claim
+    with pytest.raises(NoValidHost):
+        other.place("i2", flavor=FLAVOR)
+    assert placement.writes == [["i1"]]
+
+
 def test_what_another_worker_has_claimed_counts_once():
     world, placement = scene("a", disk=100)
     other = world.beside()

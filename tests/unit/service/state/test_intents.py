@@ -2,12 +2,13 @@
 
 import pytest
 
+from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import Conflict, NoValidHost
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.intents import SCOPE
 from tests.support.interrupted import before_next
-from tests.support.services import World, host
+from tests.support.services import World, host, request
 
 
 @pytest.fixture
@@ -119,6 +120,14 @@ def test_instances_in_several_clusters_are_found_there_again(world):
     assert world.reserved() == placed
 
 
+def test_instances_in_several_clusters_stay_where_another_copy_declared_them(world):
+    placed = world.place("i1", "i2", vcpus=2)
+    other = world.beside()
+    other.inventory.release(["i1", "i2"])
+    favour(other, placed[1], declared(world)["i2"])  # so the first one would go there, too
+    assert other.place("i1", "i2", vcpus=2) == placed
+
+
 def test_detours_are_bounded(world, monkeypatch):
     monkeypatch.setattr(
         "scheduler_worker.service.state.intents.PlacementIntents.declare",
@@ -148,6 +157,15 @@ def test_a_fleet_of_one_cluster_declares_nothing():
     with pytest.raises(NoValidHost):
         world.ask("i2", vcpus=64)
     assert not declared(world)
+
+
+def test_a_fleet_that_had_several_clusters_declares_while_one_has_reported_again(world):
+    """A store that has lost its data: the others come back one by one."""
+    world.ask("i1")
+    vars(world.state).update(vars(MemoryState(world.clock, hold_timeout_s=10.0)))
+    world.report(host("a", cluster="one"))
+    world.scheduler.select(request("i2"))
+    assert declared(world) == {"i2": "one"}
 
 
 def test_instances_beside_a_reserved_one_are_placed_in_another_cluster_where_they_have_to():
