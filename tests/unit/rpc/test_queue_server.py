@@ -1,6 +1,5 @@
 """The server over a scripted connection: what it sends when, and how it reconnects."""
 
-import itertools
 import json
 import threading
 from functools import partial
@@ -11,7 +10,7 @@ import pytest
 from scheduler_worker.errors import StateLost, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Endpoint
-from scheduler_worker.rpc.serving import handling, undelivered
+from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving.connection import (
     ConnectionLostError,
@@ -20,8 +19,6 @@ from scheduler_worker.rpc.serving.connection import (
 )
 from scheduler_worker.rpc.serving.deliveries import (
     Ack,
-    Copy,
-    DeadLetter,
     Delivery,
     Publish,
     Republish,
@@ -29,8 +26,6 @@ from scheduler_worker.rpc.serving.deliveries import (
 from scheduler_worker.rpc.serving.handling import ExtraConsumers
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
-from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, Undelivered
-from tests.support.clock import ManualLoop
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.interrupted import raising
 from tests.support.patience import NEVER_S, SOON_S, eventually
@@ -452,117 +447,13 @@ def test_the_backoff_grows_with_every_connection_that_did_not_last(connections, 
     assert intervals == [1.0, 3.0, 5.0, 7.0, 8.0, 0.0, 1.0]
 
 
-# Undelivered answers
-
-
-class Sender:
-    def __init__(self) -> None:
-        self.sent: list[Publish | Copy] = []
-        self.is_away = False
-
-        self.extra = 0
-        self.given_up: list[tuple[Copy, PublishOutcome]] = []
-
-    def send(self, message: Publish | Copy) -> bool:
-        if not self.is_away:
-            self.sent.append(message)
-        return not self.is_away
-
-    def take_more(self, number: int) -> None:
-        self.extra += number
-
-    def give_up(self, *copy: Any) -> None:
-        self.given_up.append(copy)
-
-
-@pytest.fixture
-def timers(monkeypatch) -> ManualLoop:
-    loop = ManualLoop()
-    monkeypatch.setattr(undelivered, "time", loop)
-    return loop
-
-
-def undelivered_messages(timers: Any, sender: Sender) -> Undelivered:
-    return Undelivered(
-        timers,
-        sender.send,
-        sender.give_up,
-        sender.take_more,
-        remaining_s=60.0,
-        observer=Observer(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("message", "outcome"),
-    [
-        (Publish("gone", b"body"), PublishOutcome.UNROUTABLE),
-        (Publish("hangs", b"body"), PublishOutcome.NACKED),
-        (Republish(1, 2), PublishOutcome.NACKED),
-        (DeadLetter(1, "bad"), PublishOutcome.UNROUTABLE),
-    ],
-    ids=str,
-)
-def test_what_is_not_taken_is_sent_at_growing_intervals_and_given_up_in_the_end(
-    timers, message, outcome
-):
-    sender = Sender()
-    messages = undelivered_messages(timers, sender)
-    messages.not_taken(message, outcome)
-    assert sender.extra == (not isinstance(message, Publish))
-    seconds: list[int] = []
-    for second in range(100):
-        timers.pass_s(1.0)
-        if len(sender.sent) > len(seconds):
-            seconds.append(second)
-            messages.not_taken(message, outcome)
-        if not messages._kept:
-            break
-    intervals = [after - before for before, after in itertools.pairwise(seconds)]
-    assert intervals == sorted(intervals)
-    assert 4 <= len(seconds) <= 10
-    assert second in range(60, 64)
-    assert sender.given_up == ([] if isinstance(message, Publish) else [(message, outcome)])
-    assert sender.extra == 0
-
-
-def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers):
-    sender = Sender()
-    messages = undelivered_messages(timers, sender)
-    size = 900_000
-    for number in range(1_500):
-        answer = Publish("gone", number.to_bytes(4, "big") * (size // 4))
-        messages.not_taken(answer, PublishOutcome.UNROUTABLE)
-    assert MAX_BYTES - size < messages.size <= MAX_BYTES
-    timers.pass_s(1.0)
-    assert sender.sent[-1] == answer
+# Answers that do not arrive
 
 
 def test_a_stop_does_not_wait_for_reply_queues_that_are_gone(connections):
     server = make()
     server._messages._undelivered.not_taken(Publish("gone", b""), PublishOutcome.UNROUTABLE)
     assert server._messages.is_done
-
-
-def test_a_delivered_answer_is_not_kept(timers):
-    messages = undelivered_messages(timers, Sender())
-    messages.not_taken(Publish("hangs", b"body"), PublishOutcome.NACKED)
-    assert messages.has_nacked
-    messages.settled(Publish("hangs", b"body"))
-    assert (messages._kept, messages.size, messages.has_nacked) == ({}, 0, False)
-
-
-def test_unconfirmed_answers_are_sent_on_the_next_connection_and_copies_are_not(timers):
-    sender = Sender()
-    sender.is_away = True
-    messages = undelivered_messages(timers, sender)
-    messages.not_taken(Republish(1, 2), PublishOutcome.NACKED)
-    messages.connection_lost([Publish("caller", b"body")])
-    timers.pass_s(5.0)
-    assert (sender.sent, sender.extra) == ([], 0)
-    sender.is_away = False
-    timers.pass_s(5.0)
-    assert sender.sent == [Publish("caller", b"body")]
 
 
 def test_nothing_is_sent_again_while_the_broker_is_away_or_blocked(connections):
