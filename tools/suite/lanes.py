@@ -82,7 +82,7 @@ GATE: Mapping[str, Lane] = {
             _gate("simulation", "simulation"),
             _gate("examples", "examples"),
         ],
-        budget_s=150,
+        budget_s=160,
     ),
 }
 """What decides whether a change lands."""
