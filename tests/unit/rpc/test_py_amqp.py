@@ -1,7 +1,6 @@
 """Internals of py-amqp that the connection to RabbitMQ relies on, and that change silently."""
 
 import contextlib
-import time
 
 import amqp
 import amqp.connection
@@ -10,10 +9,7 @@ from amqp import spec
 from amqp.serialization import dumps
 from amqp.transport import TCPTransport
 
-from scheduler_worker.rpc.amqp import frames, properties
-from scheduler_worker.rpc.amqp.connection import BrokerConnection, _Unacknowledged
-from scheduler_worker.rpc.amqp.frames import Content
-from scheduler_worker.rpc.amqp.properties import Properties
+from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.serving.connection import ConnectionLostError
 
 HEARTBEAT_S = 10
@@ -60,15 +56,6 @@ def test_a_broker_is_alive_as_long_as_nothing_is_read_of_it_on_purpose(connectio
         for _ in range(5):
             link.tick(reads=reads)
             clock.advance(2 * HEARTBEAT_S + 1)
-
-
-def test_a_copy_has_only_what_is_left_of_its_callers_time():
-    link = object.__new__(BrokerConnection)
-    waited_s, content = time.monotonic() - 1e6, Content(frames.BASIC_DELIVER, b"")
-    sent = Properties({"expiration": str(2_000_000_000)}, {})
-    left_ms, headers = link._expiry(_Unacknowledged("topic", content, sent, waited_s))
-    assert left_ms in range(900_000_000, 1_000_000_001)
-    assert headers.keys() == {properties.EXPIRES}
 
 
 def test_the_cancelling_of_a_consumer_is_told_by_its_tag_once(connection):

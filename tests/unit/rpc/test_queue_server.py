@@ -125,7 +125,7 @@ def test_a_server_that_breaks_down_reports_the_error(connections):
     server.start()
     assert server.failure() is None
     connections[0].on_message = lambda _: 1 // 0
-    connections[0].deliver(message(1, "echo", args={"value": 1}))
+    connections[0].deliver(message(1, "echo"))
     eventually(lambda: server.failure() is not None)
     assert "ZeroDivisionError" in (server.failure() or "")
     assert server.problem() == server.failure()
@@ -156,11 +156,8 @@ def test_a_server_without_the_state_leaves_requests_to_others_until_it_has_it_ag
 
 
 def test_a_server_without_the_state_takes_no_requests_on_its_next_connection(connections, lose):
-    def away(_context: object = None) -> None:
-        raise StateLost("no server answers")
-
-    server = make(do=away)
-    server._reach = away
+    server = make(do=raising(StateLost("no server answers")))
+    server._reach = raising(StateLost("no server answers"))
     server.start()
     connections[0].deliver(message(1, "do"))
     eventually(lambda: not connections[0].consumes_shared)

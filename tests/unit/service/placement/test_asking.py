@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -162,9 +163,8 @@ def test_instances_of_one_request_are_not_promised_the_same():
     assert placement.used("pool") == 40
 
 
-def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again():
-    world, placement = scene("a", "b", disk=30)
-    other = world.beside()
+def stalled_claim(world: World, placement: Pooled) -> tuple[Future[list[str]], threading.Event]:
+    """Place i1, whose claim is on its way; its host, and what lets Placement take the claim."""
     begun, goes_on = threading.Event(), threading.Event()
 
     def stall(consumers: Any) -> None:
@@ -173,8 +173,15 @@ def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again(
             assert goes_on.wait(SOON_S)
 
     placement.before = stall
-    first = in_thread(world.place, "i1", flavor=FLAVOR)
+    placed = in_thread(world.place, "i1", flavor=FLAVOR)
     assert begun.wait(SOON_S)
+    return placed, goes_on
+
+
+def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again():
+    world, placement = scene("a", "b", disk=30)
+    other = world.beside()
+    first, goes_on = stalled_claim(world, placement)
     with pytest.raises(NoValidHost):
         other.place("i2", flavor=FLAVOR)
     assert placement.writes == []  # it was not tried at Placement's expense
@@ -187,12 +194,7 @@ def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again(
 def test_what_is_claimed_after_placement_has_answered_is_not_contained_in_the_answer():
     world, placement = scene("a", "b", disk=30)
     other, candidates = world.beside(), placement.candidates
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def stall(consumers: Any) -> None:
-        if consumers[0].uuid == "i1":
-            begun.set()
-            assert goes_on.wait(SOON_S)
+    first, goes_on = stalled_claim(world, placement)
 
     def answer_before_the_claim(query: str, *, timeout_s: float) -> CandidatesAnswer:
         answer = candidates(query, timeout_s=timeout_s)
@@ -200,9 +202,6 @@ def test_what_is_claimed_after_placement_has_answered_is_not_contained_in_the_an
         assert first.result(SOON_S)
         return answer
 
-    placement.before = stall
-    first = in_thread(world.place, "i1", flavor=FLAVOR)
-    assert begun.wait(SOON_S)
     vars(placement)["candidates"] = answer_before_the_claim
     with pytest.raises(NoValidHost):
         other.place("i2", flavor=FLAVOR)
