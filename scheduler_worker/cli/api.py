@@ -24,7 +24,7 @@ from scheduler_worker.cli.worker import opened, run
 from scheduler_worker.errors import SchedulerWorkerError
 
 if TYPE_CHECKING:
-    from scheduler_worker.api_process import ApiProcess
+    from scheduler_worker.compose.api import ApiProcess
     from scheduler_worker.conf import Configuration
 
 LOG = logging.getLogger(__name__)
@@ -65,9 +65,9 @@ def _serve(conf: Configuration) -> int:
     if conf.demo:
         with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as directory:
             return _demo(conf, Path(directory))
-    from scheduler_worker import api_process
+    from scheduler_worker.compose.api import build_api, build_embedded
 
-    return serve(api_process.build_embedded(conf) if conf.embedded else api_process.build(conf))
+    return serve(build_embedded(conf) if conf.embedded else build_api(conf))
 
 
 def _demo(conf: Configuration, directory: Path) -> int:
@@ -82,8 +82,8 @@ def _demo(conf: Configuration, directory: Path) -> int:
 
 def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
     """A process with a worker inside, policies and users in a directory; the user's password."""
-    from scheduler_worker import api_process
     from scheduler_worker.api.users import edited, new_user
+    from scheduler_worker.compose.api import build_embedded
     from scheduler_worker.operations.callers import Grant
 
     password = secrets.token_urlsafe(16)
@@ -93,7 +93,7 @@ def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
     conf.set_override("users_file", str(users_file), group="api")
     url = f"sqlite:///{directory / 'policies.sqlite'}"
     conf.set_override("connection", url, group="policy_store")
-    return api_process.build_embedded(conf), password
+    return build_embedded(conf), password
 
 
 def serve(

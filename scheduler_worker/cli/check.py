@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import preflight
 from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.cli.progress import ProgressReport, awaited
+from scheduler_worker.compose import checks
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.redaction import redacted
 from scheduler_worker.wording import lines
@@ -25,11 +25,11 @@ def run(conf: Configuration) -> int:
     logging.disable()
     _print("read", ", ".join(conf.files) or "no file")
     unknown = configuration.unread(conf)
-    wrong = preflight.refusals(conf, embedded=conf.embedded)
-    wrong += preflight.unwritable_logs(conf)
+    wrong = checks.refusals(conf, embedded=conf.embedded)
+    wrong += checks.unwritable_logs(conf)
     unused, notices = configuration.unused(conf), configuration.notices(conf)
     settings, _ = configuration.inspected(conf)
-    missing = preflight.left_out(settings)
+    missing = checks.left_out(settings)
     directory = settings.monitoring.dump_dir
     if directory and not os.access(directory, os.W_OK):
         missing.append(f"[monitoring] dump_dir: nothing can be written into {directory}")
@@ -53,7 +53,7 @@ def run(conf: Configuration) -> int:
 
 
 def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
-    connections = awaited(preflight.connections(conf, settings), "the next connection")
+    connections = awaited(checks.connections(conf, settings), "the next connection")
     for name, problem, notes, _ in connections:
         if problem:
             _print("wrong", problem)

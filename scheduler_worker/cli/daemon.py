@@ -15,8 +15,8 @@ import threading
 import time
 from typing import Any
 
-from scheduler_worker import app
 from scheduler_worker.cli import signals, systemd
+from scheduler_worker.compose.worker import Worker, build_worker
 from scheduler_worker.errors import SchedulerWorkerError
 
 LOG = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Daemon:
     stops when it is closed.
     """
 
-    def __init__(self, worker: app.Worker, lifeline: socket.socket | None = None) -> None:
+    def __init__(self, worker: Worker, lifeline: socket.socket | None = None) -> None:
         self._worker = worker
         self._lifeline = lifeline
         self._failure: BaseException | None = None
@@ -123,7 +123,7 @@ class Daemon:
 
     def _send_heartbeats(self) -> None:
         """Send heartbeats to systemd and the supervisor, unless the worker hangs."""
-        hung = self._worker.is_alive() if self._serves.is_set() else None
+        hung = self._worker.vitals.is_alive() if self._serves.is_set() else None
         if hung and not self._hung:
             LOG.error("The worker hangs: %s", hung)
             systemd.notify(f"STATUS=Hangs: {hung}")
@@ -168,7 +168,7 @@ class Daemon:
 def run(conf: Any, *, lifeline_fd: int | None = None) -> int:
     """Build the configured worker and serve; return the exit status."""
     lifeline = socket.socket(fileno=lifeline_fd) if lifeline_fd is not None else None
-    status = Daemon(app.build(conf), lifeline).run()
+    status = Daemon(build_worker(conf), lifeline).run()
     if status:
         # An ordinary exit would wait for threads that did not finish.
         logging.shutdown()

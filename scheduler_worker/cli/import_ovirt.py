@@ -24,9 +24,9 @@ from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.files import read_text
 from scheduler_worker.cli.policy_texts import Given, PolicyChange
 from scheduler_worker.cli.progress import doing
+from scheduler_worker.compose.parts import policy_administration
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
-from scheduler_worker.factories import policy_administration
 from scheduler_worker.model.policies import (
     NOVA,
     BalanceUse,

@@ -97,7 +97,7 @@ class ManageCommand(PlainCommand):
 
         Raises ConfigError, PolicyStoreUnavailable.
         """
-        from scheduler_worker.factories import policy_administration
+        from scheduler_worker.compose.parts import policy_administration
 
         with ExitStack() as stack:
             with doing("opening the policy store and the shared state"):

@@ -77,7 +77,7 @@ class ShowVersion(ManageCommand):
 
 
 def _schema(command: ManageCommand) -> "closing[PolicySchema]":
-    from scheduler_worker.factories import open_policy_schema
+    from scheduler_worker.compose.engines import open_policy_schema
 
     with doing("opening the policy store"):
         return closing(open_policy_schema(command.settings().policy_store))

@@ -142,8 +142,8 @@ def _rehearsed(arguments: argparse.Namespace) -> tuple[list[str], SimulationSumm
     from scheduler_worker import codec, conf
     from scheduler_worker.cli.fleet import read_reports
     from scheduler_worker.cli.policies import read_one
+    from scheduler_worker.compose.rehearsal import rehearse
     from scheduler_worker.service.simulation.deciding import Tried
-    from scheduler_worker.simulation import rehearse
 
     settings = conf.settings(configuration_of(arguments, more=arguments.options))
     policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -246,6 +247,7 @@ def _explanation(explanation: ExplanationView) -> Iterator[str]:
         if part.cluster is not None:
             yield from _explained(part)
     yield from (f"{host}: {why}" for host, why in explanation.not_found.items())
+    yield from map(_not_asked, explanation.not_asked)
 
 
 def _explained(part: ClusterExplanation) -> Iterator[str]:
@@ -275,7 +277,16 @@ def _verdict(verdict: HostVerdict) -> str:
 
 def capacity_text(answer: CapacityAnswer) -> str:
     """The answer of ``capacity`` for a terminal."""
-    return _text(line for flavor in answer.flavors for line in _counted(flavor))
+    return _text(
+        chain(
+            (line for flavor in answer.flavors for line in _counted(flavor)),
+            map(_not_asked, answer.not_asked),
+        )
+    )
+
+
+def _not_asked(what: str) -> str:
+    return f"note: {what} was not asked: its library is not installed where this was answered"
 
 
 def _text(lines: Iterable[str]) -> str:

@@ -106,10 +106,10 @@ def _serve(arguments: Sequence[str], conf: Configuration) -> int:
 
         return check.run(conf)
     settings = opened(conf)
-    from scheduler_worker import preflight
+    from scheduler_worker.compose import checks
 
-    preflight.check_reachable(conf, embedded=conf.embedded)
-    preflight.check_processes(settings, conf.workers)
+    checks.check_reachable(conf, embedded=conf.embedded)
+    checks.check_processes(settings, conf.workers)
     if conf.workers > 1 and conf.lifeline is None:
         from scheduler_worker.cli.supervisor import Supervisor
 

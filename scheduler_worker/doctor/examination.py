@@ -1,17 +1,17 @@
 """Collects the facts around a worker, check by check; what cannot be reached ends its own check."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from scheduler_worker import api_process, factories, preflight, remedies
 from scheduler_worker import conf as configuration
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.nova.database import inspected
-from scheduler_worker.backends.nova.source import NovaDatabases
-from scheduler_worker.backends.sandbox.pool import refused_walls
-from scheduler_worker.backends.sandbox.settings import SandboxSettings
-from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker import remedies
+from scheduler_worker.compose import checks, engines
+from scheduler_worker.compose.api import refusals
+from scheduler_worker.compose.parts import Parts, worker_facts
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.doctor import rules
 from scheduler_worker.errors import (
@@ -30,6 +30,11 @@ from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.health import rules as health
 from scheduler_worker.service.state import presence
+
+if TYPE_CHECKING:
+    from scheduler_worker.backends.nova.source import NovaDatabases
+    from scheduler_worker.backends.sandbox.settings import SandboxSettings
+    from scheduler_worker.backends.settings import PolicyStoreSettings
 
 _FILES = "the configuration"
 _STATE = "the shared state's clock"
@@ -56,7 +61,7 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     yield from _policy_store(conf, settings.policy_store)
     yield from _external_units(settings.external_units)
     is_connected = True
-    for name, problem, notes, fix in preflight.connections(conf, settings):
+    for name, problem, notes, fix in checks.connections(conf, settings):
         if problem:
             is_connected = False
             yield failed(name, problem, fix)
@@ -77,14 +82,14 @@ def examine(conf: Configuration) -> Iterator[Finding]:
 
 def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
-    problems = preflight.refusals(copy, embedded=False)
+    problems = checks.refusals(copy, embedded=False)
     yield from (failed(_FILES, problem) for problem in problems)
     notes = [*configuration.unread(copy), *configuration.notices(copy)]
     yield from (warning(_FILES, note) for note in notes)
     if problems:
         return
     settings = configuration.settings(conf)
-    yield from (warning(_FILES, sentence) for sentence in preflight.left_out(settings))
+    yield from (warning(_FILES, sentence) for sentence in checks.left_out(settings))
     if settings.nova_feed is None:
         yield warning(
             _FILES,
@@ -107,7 +112,7 @@ def _api(conf: Configuration) -> Iterator[Finding]:
     """
     if not conf.sets("api"):
         return
-    problems = list(api_process.refusals(conf.read_anew()))
+    problems = list(refusals(conf.read_anew()))
     for problem in problems:
         yield warning(_API, f"scheduler-worker-api would not start on this machine: {problem}")
     if not problems:
@@ -119,7 +124,7 @@ def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterato
     if not conf.sets("api") and not conf.sets("policy_store"):
         return
     try:
-        made = factories.check_policy_store(settings)
+        made = engines.check_policy_store(settings)
     except ConfigError as error:
         yield failed(_POLICY_STORE, str(error))
     except PolicyStoreUnavailable as error:
@@ -140,7 +145,7 @@ def _external_units(settings: SandboxSettings | None) -> Iterator[Finding]:
     if settings is None:
         return
     try:
-        refused = refused_walls(settings)
+        refused = engines.refused_walls(settings)
     except (ExternalUnitFailed, OSError) as error:
         yield failed(_UNITS, str(error), health.UNIT_FILES)
         return
@@ -152,9 +157,10 @@ def _external_units(settings: SandboxSettings | None) -> Iterator[Finding]:
 
 
 def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
-    us = factories.worker_facts(settings)
+    us = worker_facts(settings)
     workers: list[WorkerFacts] = []
-    with contextlib.closing(factories.open_state(settings.state, SystemClock())) as state:
+    with contextlib.closing(Parts(settings)) as parts:
+        state = parts.state
         if state.characteristics.spans_processes:
             before_s = time.time()
             now_s = state.changes(presence.SCOPE, Seen()).now_s
@@ -198,7 +204,7 @@ def _settled_use(bus: Bus, topic: str, workers: int) -> QueueUse | None:
 
 def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
     """Check the databases; ``nodes`` gets uuid -> host of the compute nodes with a mapping."""
-    with contextlib.closing(factories.open_nova_databases(nova.databases)) as source:
+    with contextlib.closing(engines.open_nova_databases(nova.databases)) as source:
         try:
             outline = source.outline()
             yield from _database(source, None, "Nova's API database")
@@ -232,18 +238,14 @@ def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
 
 
 def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[Finding]:
-    facts = inspected(source.database(part.id if part else None))
+    facts = source.facts(part.id if part else None)
     yield rules.database_account(f"{name} at {facts.name} ({facts.version})", facts.writes)
 
 
 def _placement(conf: Configuration, nodes: dict[str, str] | None) -> Iterator[Finding]:
-    session = factories.open_placement_session(conf, connections=1)
-    # It needs the extra that the session needs, of which that says more where it is missing.
-    from scheduler_worker.backends.placement.reading import PlacementReader
-
-    with contextlib.closing(PlacementReader(session, concurrency=1)) as reader:
+    with contextlib.closing(engines.open_placement_reader(conf, connections=1)) as reader:
         try:
-            oldest, newest = session.versions()
+            oldest, newest = reader.session.versions()
             yield ok(_PLACEMENT, f"it speaks versions {oldest} to {newest}")
             if nodes is not None:
                 yield from rules.providers(_PLACEMENT, nodes, reader.listed())

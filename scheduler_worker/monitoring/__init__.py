@@ -1,7 +1,7 @@
 """Observability: metrics, health checks, a log line for each decision, dumps, redacted logs.
 
-``app`` passes a :class:`Monitor` to the use cases and servers as their observer, and starts and
-stops it; ``cli`` asks it for dumps. ``api_process`` does the same with an
+``compose`` passes a :class:`Monitor` to the use cases and servers of a worker as their observer,
+and starts and stops it; ``cli`` asks it for dumps. In a process of the API it is an
 :class:`ApiMonitor`. No other package imports this one.
 """
 
@@ -30,23 +30,33 @@ __all__ = ["ApiMonitor", "Health", "Load", "Monitor", "protect", "stalled"]
 class Monitor(Metrics, MonitoringPages):
     """The worker's observer, and its HTTP server for metrics and health.
 
-    Calls ``health`` only after :meth:`start`. With port 0 there is no HTTP server.
+    A worker that it observes is made of much that has an observer: what it asks of the worker comes
+    later, by :meth:`watch`. With port 0 there is no HTTP server.
     """
 
     def __init__(
         self,
-        health: Health,
         settings: MonitoringSettings | None = None,
         open_tracing: "Callable[[Callable[[str, int], None]], Tracing] | None" = None,
     ) -> None:
         """``open_tracing`` makes what traces requests, which is told how to count them."""
         settings = settings or MonitoringSettings()
-        super().__init__(health.load)
+        super().__init__(self._load)
         MonitoringPages.__init__(self, settings.address, settings.port)
         self._tracing = open_tracing(self._traced) if open_tracing else None
-        self._health = health
-        self._readiness = Readiness(health.missing)
+        self._health: Health
+        self._readiness = Readiness(self._asked)
         self._journal = Journal()
+
+    def watch(self, health: Health) -> None:
+        """Ask this worker from now on; once, before :meth:`start`."""
+        self._health = health
+
+    def _load(self) -> Load:
+        return self._health.load()
+
+    def _asked(self) -> list[str]:
+        return self._health.missing()
 
     def start(self) -> None:
         """Start the journal, and serve ``/metrics``, ``/livez``, ``/readyz`` if a port is

@@ -67,6 +67,8 @@ class ExplanationView(ClusterExplanation, frozen=True, kw_only=True):
     others: list[ClusterExplanation]
     reason: str | None
     not_found: dict[str, str]
+    not_asked: list[str] = []
+    """What this process could not ask: `placement` where the extra `nova` is not installed."""
 
 
 @operation("POST", "/explain")
@@ -83,7 +85,8 @@ def explain(call: Call, asked: ExplainRequest) -> ExplanationView:
     request = Request(spec=spec, instance_uuids=uuids, request_id=call.request_id)
     names = codec.decode_names(asked.hosts, "hosts")
     explanation = call.services.scheduler.explain(request, hosts=names, limit=asked.limit)
-    return convert(_plain(explanation), ExplanationView)
+    not_asked = list(call.services.not_asked)
+    return convert({**_plain(explanation), "not_asked": not_asked}, ExplanationView)
 
 
 def _plain(explanation: "Explanation") -> dict[str, Any]:
@@ -135,6 +138,8 @@ class CapacityAnswer(msgspec.Struct, frozen=True):
     """The capacity for each flavor, in the order of the request."""
 
     flavors: list[FlavorCapacity]
+    not_asked: list[str] = []
+    """As in explanations; what providers share is then not counted."""
 
 
 @operation("POST", "/capacity")
@@ -158,4 +163,5 @@ def capacity(call: Call, asked: CapacityRequest) -> CapacityAnswer:
         if name in specs:
             raise RequestError(where, f"{name!r} is listed twice")
         specs[name] = spec
-    return CapacityAnswer(list(call.services.capacity.of(list(specs.items()))))
+    services = call.services
+    return CapacityAnswer(list(services.capacity.of(list(specs.items()))), list(services.not_asked))

@@ -48,7 +48,7 @@ class OneWorker(Protocol):
 
 
 class SimulationRunner(Protocol):
-    """Starts simulations and ends them; see :mod:`scheduler_worker.api_process.simulations`."""
+    """Starts simulations and ends them; see :mod:`scheduler_worker.compose.rehearsals`."""
 
     @property
     def records(self) -> SimulationRecords: ...
@@ -87,5 +87,7 @@ class UseCases(NamedTuple):
     """The names of all clusters, also of those without hosts."""
     down_after_s: float
     """A host without a heartbeat for so long counts as down."""
+    not_asked: Sequence[str] = ()
+    """What answers of this process leave out, since a library is not installed."""
     store: StoreUseCases | None = None
     worker: OneWorker | None = None

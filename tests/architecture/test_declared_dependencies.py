@@ -21,7 +21,7 @@ OPTIONAL = {
     "scheduler_worker/backends/nova/compute_api.py": {"keystoneauth1"},
     "scheduler_worker/backends/nova/options.py": {"keystoneauth1"},
     "scheduler_worker/backends/placement/session.py": {"keystoneauth1"},
-    "scheduler_worker/factories.py": {"opentelemetry-sdk"},
+    "scheduler_worker/compose/engines.py": {"opentelemetry-sdk"},
     "scheduler_worker/monitoring/tracing.py": {"opentelemetry-sdk"},
 }
 """Imports of extras, by the module that has them, or that is itself imported where needed."""

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from scheduler_worker import api_process
-from scheduler_worker.api_process import ApiProcess
+from scheduler_worker.compose.api import ApiProcess, build_embedded
 from tests.support.consoles import Console, chromium, configured, fill
 from tests.support.patience import SOON_S
 from tests.support.services import request
@@ -23,7 +22,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def api(tmp_path) -> Iterator[ApiProcess]:
     """With six hosts, and a reservation on the first."""
-    with api_process.build_embedded(configured(tmp_path)).running() as found:
+    with build_embedded(configured(tmp_path)).running() as found:
         fill(found.services.inventory)
         asked = request("one", vcpus=2, requested_destination={"host": "a1"})
         found.services.scheduler.select(asked)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from scheduler_worker import api_process
+from scheduler_worker.compose.api import build_embedded
 from tests.support import sandboxes
 from tests.support.consoles import READER, configured
 
@@ -164,7 +164,7 @@ def with_units(tmp_path):
         (folder / "spare_hosts.py").chmod(0o644)
         units = {"directory": folder, "python": sandboxes.PYTHON, "isolation": ""}
         settings = configured(tmp_path, external_units=units)
-        with api_process.build_embedded(settings).running() as api:
+        with build_embedded(settings).running() as api:
             yield api
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from scheduler_worker import api_process
+from scheduler_worker.compose.api import ApiProcess, build_embedded
 from tests.support.agents import Agent
 from tests.support.consoles import READER, configured, fill, lines, report
 from tests.support.services import host
@@ -46,10 +46,10 @@ def policies(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def api(tmp_path, policies) -> Iterator[api_process.ApiProcess]:
+def api(tmp_path, policies) -> Iterator[ApiProcess]:
     """A worker that tunes six hosts; the agents of two take what they are sent."""
     tuning = {"enabled": True, "interval": 0.2, "policy_files": policies}
-    with api_process.build_embedded(configured(tmp_path, tuning=tuning)).running() as found:
+    with build_embedded(configured(tmp_path, tuning=tuning)).running() as found:
         agents = [
             Agent(found.worker.bus, "tuning_agent", name, apply_tuning=lambda _, **sent: None)
             for name in ("a1", "b1")

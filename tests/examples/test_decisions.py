@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler_worker import app
 from scheduler_worker.cli.requests import explanation_text
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.operations.requests import ExplainRequest, explain
 from tests.support.workers import load_config
 
@@ -30,7 +30,7 @@ def client(tmp_path_factory):
     path = tmp_path_factory.mktemp("decisions") / "worker.conf"
     conf = load_config(path, filter_scheduler={"enabled_filters": ",".join(FILTERS)})
     fleet = yaml.safe_load((FOLDER / "fleet.yaml").read_text())
-    with app.build(conf).running() as worker:
+    with build_worker(conf).running() as worker:
         client = SchedulerClient(worker.bus, topic=worker.settings.rpc.topic)
         client.update_hosts(fleet["hosts"])
         client.update_aggregates(fleet["aggregates"])

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler_worker import app, conf
+from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.scales import RawScale
@@ -38,7 +39,7 @@ def worker(tmp_path):
     config = write_config(
         tmp_path / "worker.conf", DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"}
     )
-    with app.build(conf.load(["--config-file", str(config)])).running() as running:
+    with build_worker(conf.load(["--config-file", str(config)])).running() as running:
         running.config_file = config  # type: ignore[attr-defined]
         yield running
 

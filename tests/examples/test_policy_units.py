@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import api_process
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.api import build_embedded
 from scheduler_worker.service.policies.policy_rules import check_policy
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.packages import install
@@ -89,7 +89,7 @@ def api(installed, tmp_path):
         api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
         policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
     )
-    with api_process.build_embedded(loaded).running() as running:
+    with build_embedded(loaded).running() as running:
         with SchedulerClient.connect(running.worker.bus.url) as client:
             client.update_hosts([host("h1"), host("h2", memory_mb_used=3000)])
         yield running

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import NoValidHost
 from tests.support import nova_api
 from tests.support.agents import Agent
@@ -68,7 +68,7 @@ def serve(tmp_path) -> Iterator[Callable[..., SchedulerClient]]:
                 balancing={"interval": INTERVAL_S, "max_migrations": 1} | balancing,
                 **groups,
             )
-            worker = stack.enter_context(app.build(config).running())
+            worker = stack.enter_context(build_worker(config).running())
             return SchedulerClient(worker.bus, timeout_s=SOON_S)
 
         yield start

@@ -1,7 +1,8 @@
 """Requests by cast on a real RabbitMQ and Redis."""
 
-from scheduler_worker import app, conf
+from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.rpc.serving import handling
 from tests.support.agents import conductor
 from tests.support.patience import SOON_S, eventually
@@ -14,7 +15,7 @@ REPLY_TO = {"topic": "conductor"}
 def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configure):
     def build(name: str):
         config = configure(name, pending={"wait_timeout": int(SOON_S)})
-        return app.build(conf.load(["--config-file", str(config)]))
+        return build_worker(conf.load(["--config-file", str(config)]))
 
     stopping = build("one")
     stopping.start()
@@ -39,7 +40,7 @@ def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configu
 def test_a_cast_is_answered_when_somebody_listens_again(configure, monkeypatch):
     monkeypatch.setattr(handling, "_RETRY_S", 0.05)
     config = configure("one")
-    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+    with build_worker(conf.load(["--config-file", str(config)])).running() as worker:
         client = SchedulerClient(worker.bus)
         client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])
         asked = client.request_destinations(SPEC, ["i"], reply_to=REPLY_TO)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import NoValidHost
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
@@ -82,7 +82,7 @@ def test_a_request_that_waits_for_placement_leaves_its_slot_to_others(
         placement=placement_server.options(),
     )
     provider = placement_cloud.add(uuid.uuid4().hex, VCPU=4, MEMORY_MB=65536)
-    with app.build(config).running() as worker:
+    with build_worker(config).running() as worker:
         client = SchedulerClient(worker.bus, timeout_s=SOON_S)
         client.update_hosts([host("h", uuid=provider)])
         with placement_server.paused():

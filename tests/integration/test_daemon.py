@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import app, codec, conf
+from scheduler_worker import codec, conf
 from scheduler_worker.cli import signals, systemd
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
@@ -224,7 +225,7 @@ def test_a_worker_that_waits_for_the_broker_can_be_stopped(tmp_path):
 @pytest.mark.deep
 def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
     reports = [host(f"h{n}", cluster=f"c{n % 3}") for n in range(300)]
-    with app.build(conf.load(["--config-file", str(config)])).running() as filling:
+    with build_worker(conf.load(["--config-file", str(config)])).running() as filling:
         filling.inventory.update_hosts(codec.decode_host_reports(reports))
     loaded = "Loaded 3 clusters with 300 hosts and 0 reservations in"
     with WorkerProcess(config) as worker:

@@ -17,8 +17,8 @@ from scheduler_worker.backends.sandbox.pool import refused_walls
 from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.manage import main as manage_main
+from scheduler_worker.compose.engines import open_state
 from scheduler_worker.doctor import examination
-from scheduler_worker.factories import open_state
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.health.rules import UNIT_FILES

@@ -11,8 +11,8 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import ConfigError, NoValidHost, StateUnavailable
 from scheduler_worker.monitoring import Load, Monitor
 from scheduler_worker.monitoring.settings import MonitoringSettings
@@ -59,14 +59,15 @@ def health():
 @pytest.fixture
 def port(health):
     """Where a monitor of that worker listens."""
-    monitor = Monitor(health, MonitoringSettings(port=free_port()))
+    monitor = Monitor(MonitoringSettings(port=free_port()))
+    monitor.watch(health)
     monitor.start()
     yield monitor.port
     monitor.stop()
 
 
-def test_a_monitor_without_a_port_does_not_listen(health):
-    monitor = Monitor(health)
+def test_a_monitor_without_a_port_does_not_listen():
+    monitor = Monitor()
     monitor.start()
     assert monitor.port == 0
     monitor.stop()
@@ -130,13 +131,13 @@ def test_a_page_that_fails_shows_no_details(health, port, caplog):
 
 def test_an_address_of_another_machine_is_refused():
     with pytest.raises(ConfigError, match=r"\[monitoring\] port: cannot listen on 192.0.2.1"):
-        Monitor(Told(), MonitoringSettings(address="192.0.2.1", port=free_port())).start()
+        Monitor(MonitoringSettings(address="192.0.2.1", port=free_port())).start()
 
 
 @pytest.mark.parametrize("has_ipv6", [True, False])
 def test_every_address_is_also_that_of_the_protocol_that_a_machine_has(monkeypatch, has_ipv6):
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_ipv6)
-    monitor = Monitor(Told(), MonitoringSettings(address="::", port=free_port()))
+    monitor = Monitor(MonitoringSettings(address="::", port=free_port()))
     monitor.start()
     reached = []
     for loopback in ("127.0.0.1", "::1"):
@@ -154,7 +155,7 @@ def worker(tmp_path):
         DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "service_down_time": 600},
         monitoring={"port": free_port()},
     )
-    with app.build(config).running() as running:
+    with build_worker(config).running() as running:
         yield running
 
 
@@ -202,7 +203,7 @@ def test_a_worker_that_stops_is_not_ready_and_closes_the_port(worker):
 def test_a_worker_that_cannot_start_leaves_no_port_open(tmp_path):
     port = free_port()
     state = {"url": f"redis://{LOOPBACK}:{free_port()}"}
-    worker = app.build(load_config(tmp_path / "w.conf", state=state, monitoring={"port": port}))
+    worker = build_worker(load_config(tmp_path / "w.conf", state=state, monitoring={"port": port}))
     with pytest.raises(Exception, match="cannot be"):
         worker.start()
     worker.stop(0)

@@ -261,7 +261,7 @@ def test_a_worker_that_reads_everything_again_writes_nothing(cloud, open_source)
     beside = world.beside()
     second = feeder(beside, open_source(), name="second")
     second.run_due()
-    assert second.unready() is None
+    assert second.readiness.unready() is None
     assert [beside.fleet.cluster("default").seen, beside.fleet.globals.seen] == seen
 
 

@@ -21,7 +21,7 @@ from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.cli.ctl import Ctl
 from scheduler_worker.cli.manage import Manage
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.factories import open_state
+from scheduler_worker.compose.engines import open_state
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.policies import create_policy, remove_policy
 from scheduler_worker.operations.simulations import begin_rehearsal

@@ -20,6 +20,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
+from scheduler_worker.service.feed.trees import SharingProviders
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.state.replica import Fleet
@@ -92,12 +93,13 @@ class Scene:
             settings=ProviderSettings(),
             is_leader=lambda: beside is None,
         )
+        sharing = SharingProviders(self.reader, self.clock, interval_s=60.0, retry_s=2.0)
         self.feeds.append((feed, world.fleet))
         return World(
             clock=self.clock,
             state=world.state,
             placement=PlacementPorts(self.allocations, feed.read_again),
-            asking=CandidatesPorts(self.source, feed.sharing, self.allocations),
+            asking=CandidatesPorts(self.source, sharing, self.allocations),
             wait_timeout_s=0.0,
         )
 

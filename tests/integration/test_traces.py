@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import Worker, build_worker
 from scheduler_worker.rpc import nova
 from tests.support.json_server import Answer, Asked, serving
 from tests.support.patience import eventually
@@ -44,14 +44,14 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def worker(tmp_path, rabbit_vhost_url, receiver) -> Iterator[app.Worker]:
+def worker(tmp_path, rabbit_vhost_url, receiver) -> Iterator[Worker]:
     config = load_config(
         tmp_path / "traced.conf",
         DEFAULT={"transport_url": rabbit_vhost_url, "host": "w1"},
         tracing={"enabled": True, "endpoint": receiver.url},
         balancing={"interval": 0},
     )
-    with app.build(config).running() as running:
+    with build_worker(config).running() as running:
         yield running
 
 

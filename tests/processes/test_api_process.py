@@ -14,7 +14,8 @@ import pytest
 import redis
 from ovirtsdk4 import types
 
-from scheduler_worker import api_process, app
+from scheduler_worker.compose.api import build_api
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.model.host_records import HostReport
 from tests.support import web
@@ -61,7 +62,7 @@ def settings(tmp_path, redis_url):
     }
 
 
-def built(tmp_path, settings, build=api_process.build):
+def built(tmp_path, settings, build=build_api):
     return build(load_config(tmp_path / "built.conf", **settings))
 
 
@@ -120,9 +121,9 @@ def test_a_lost_state_gets_its_policies_back_at_the_start(tmp_path, settings):
     with redis.Redis.from_url(settings["state"]["url"]) as client:
         client.flushall()
     with built(tmp_path, settings).running() as api:
-        replica = api._fleet.cluster("default")
+        replica = api._parts.fleet.cluster("default")
         with replica.lock:
-            replica.refresh(api._fleet.store)
+            replica.refresh(api._parts.fleet.store)
         assert replica.policy.id == policy.id
 
 
@@ -145,7 +146,7 @@ def test_missing_users_end_the_command_with_the_fix(tmp_path, settings):
 @pytest.fixture
 def worker(tmp_path, settings):
     """A worker that serves no bus: its use cases are called here."""
-    found = built(tmp_path, settings, app.build)
+    found = built(tmp_path, settings, build_worker)
     yield found
     found.stop()
 
@@ -208,7 +209,7 @@ def test_readyz_says_that_the_policy_store_is_down_and_livez_does_not(api, monke
     def fail(_):
         raise PolicyStoreUnavailable("no database")
 
-    monkeypatch.setattr(api._store, "attachment", fail)
+    monkeypatch.setattr(api._parts.policy_store, "attachment", fail)
     assert page(api, "/readyz") == (503, "no database\n")
     assert page(api, "/livez")[0] == 200
     assert 'scheduler_api_dependency_up{dependency="policy store"} 0.0' in page(api, "/metrics")[1]

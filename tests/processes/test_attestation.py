@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker import api_process, app
 from scheduler_worker.backends.attestation import HttpAttestation
+from scheduler_worker.compose.api import build_api
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import BackendError
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.scheduling.filters.compute import TrustedFilter
@@ -138,7 +139,7 @@ def trusting(server: FakeAttestation, authority: Authority) -> dict[str, dict[st
 
 def test_a_worker_asks_the_service_of_its_configuration(server, authority, tmp_path):
     server.reply = answer(a=("trusted", NOW))
-    worker = app.build(load_config(tmp_path / "worker.conf", **trusting(server, authority)))
+    worker = build_worker(load_config(tmp_path / "worker.conf", **trusting(server, authority)))
     worker.inventory.update_hosts([msgspec.convert(host("a"), HostReport)])
     with worker.running():
         [unit] = worker.pipelines.nova.filters
@@ -156,10 +157,10 @@ def test_an_api_process_asks_it_for_its_explanations(server, authority, tmp_path
         policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
         api={"port": 0, "users_file": users_file(tmp_path)},
     )
-    worker = app.build(settings)
+    worker = build_worker(settings)
     worker.inventory.update_hosts([msgspec.convert(host(each), HostReport) for each in "ab"])
     worker.stop()
-    with api_process.build(settings).running() as api:
+    with build_api(settings).running() as api:
         extra_specs = {"trust:trusted_host": "trusted"}
         flavor = {"vcpus": 1, "memory_mb": 1024, "extra_specs": extra_specs}
         found = api.services.scheduler.explain(request("one", flavor=flavor))

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import api_process, app
-from scheduler_worker.api_process import ApiProcess
-from scheduler_worker.components import Component
+from scheduler_worker.components import Component, Hook, Periodic
+from scheduler_worker.compose.api import ApiProcess, build_api, build_embedded
+from scheduler_worker.compose.worker import Worker, build_worker
 from tests.support.patience import SOON_S, eventually
 from tests.support.servers import free_port
 from tests.support.threads import in_thread
 from tests.support.workers import load_config
 
-Process = app.Worker | ApiProcess
+Process = Worker | ApiProcess
 Build = Callable[[], Process]
 
 NOWHERE = "mysql+pymysql://nova:nova@127.0.0.1:1/nova_api"
 
 
-def worker(path: Path) -> app.Worker:
+def worker(path: Path) -> Worker:
     """A worker with everything that needs no server."""
     units = path / "units"
     units.mkdir(exist_ok=True)
-    return app.build(
+    return build_worker(
         loaded(
             path,
             monitoring={"port": free_port()},
@@ -39,9 +39,9 @@ def worker(path: Path) -> app.Worker:
     )
 
 
-def feeding(path: Path) -> app.Worker:
+def feeding(path: Path) -> Worker:
     """A worker whose source of hosts, and Placement, are away."""
-    return app.build(
+    return build_worker(
         loaded(
             path,
             nova_feed={"enabled": True, "clusters": "cell"},
@@ -55,7 +55,7 @@ def feeding(path: Path) -> app.Worker:
 def api(path: Path) -> ApiProcess:
     """The API with a worker inside."""
     (path / "users.yaml").write_text("{}")
-    return api_process.build_embedded(
+    return build_embedded(
         loaded(
             path,
             api={"port": free_port(), "users_file": path / "users.yaml"},
@@ -68,6 +68,60 @@ def api(path: Path) -> ApiProcess:
 def loaded(path: Path, **groups):
     url = f"local://{uuid.uuid4().hex}/"
     return load_config(path / "c.conf", DEFAULT={"transport_url": url}, **groups)
+
+
+def alone(path: Path) -> ApiProcess:
+    """The API beside workers whose state and Placement are away."""
+    (path / "users.yaml").write_text("{}")
+    return build_api(
+        loaded(
+            path,
+            state={"url": "redis://127.0.0.1:1/0"},
+            api={"port": free_port(), "users_file": path / "users.yaml"},
+            monitoring={"api_port": free_port()},
+            policy_store={"connection": f"sqlite:///{path / 'policies.sqlite'}"},
+            nova_feed={"enabled": True},
+            api_database={"connection": NOWHERE},
+            placement={"auth_type": "none", "endpoint_override": "http://127.0.0.1:1"},
+        )
+    )
+
+
+WORKER = (
+    "Monitor (close) _warn_of_options Advice _load Trust Recorder (_finish_requests) (stop) "
+    "start/_stop_server start (stop_waiting) Tuner Balancer unit-files"
+)
+ORDER = {
+    worker: WORKER,
+    feeding: "Monitor (close) _warn_of_options Advice _load Recorder (_finish_requests) (stop) "
+    "start/_stop_server start (stop_waiting) SharingProviders Feeder ProviderFeed Looker "
+    "taking-over Tuner Balancer",
+    api: "(close) start/<lambda> _register_units unit-files Reconciler (stop) start/<lambda>",
+    alone: "(close) (close) SharingProviders _register_units unit-files Reconciler (stop) "
+    "start/<lambda> ApiMonitor",
+}
+
+
+def named(component: Component) -> str:
+    """Its class; the name of a thread without one; the functions of a hook, a stop in brackets."""
+    if isinstance(component, Hook):
+        start, stop = (getattr(each, "func", each).__name__ for each in component)
+        nothing = Hook().start.__name__
+        if start == nothing == stop or component.stop is Hook().stop:
+            return start
+        return f"({stop})" if component.start is Hook().start else f"{start}/{stop}"
+    if type(component) is Periodic:
+        return component._thread.name.replace(" ", "-")
+    return type(component).__name__
+
+
+@pytest.mark.parametrize("made", ORDER, ids=operator.attrgetter("__name__"))
+def test_components_start_in_this_order(tmp_path, made):
+    """Each uses those before it, and serves until those after it have stopped."""
+    process = made(tmp_path)
+    found = [named(each) for each in process.components.all]
+    process.stop()
+    assert found == ORDER[made].split()
 
 
 @pytest.fixture(params=[worker, feeding, api], ids=operator.attrgetter("__name__"))

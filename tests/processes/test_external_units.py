@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from scheduler_worker import api_process, app, conf, events, remedies
+from scheduler_worker import conf, events, remedies
 from scheduler_worker.backends.sandbox import pool, process
 from scheduler_worker.backends.sandbox.pool import Sandboxes
 from scheduler_worker.backends.sandbox.process import Sandbox
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.api import build_api, build_embedded
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.scheduling.catalogue import UnitKind, unit_id
 from scheduler_worker.scheduling.external.contract import read_filter
@@ -101,7 +103,7 @@ def test_from_a_file_to_a_decision(place, tmp_path):
     assert "SyntaxError" in said
     assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
 
-    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+    with build_embedded(conf.load(["--config-file", str(config)])).running() as api:
         units = listed(api)
         assert units["SpareHosts"]["enabled"] == "true"
         assert units["broken.py"]["enabled"] == "false"
@@ -131,7 +133,7 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
         file.write(f"\n[state]\nurl = {redis_url}\n")
     filters = [{"unit": "SpareHosts", "parameters": {"spare_hosts": HOSTS[1]}}]
     policy = {"id": "spare", "name": "spare", "version": 1, "filters": filters}
-    made = app.build(conf.load(["--config-file", str(config)]))
+    made = build_worker(conf.load(["--config-file", str(config)]))
     with made.running() as worker, SchedulerClient.connect(worker.bus.url) as client:
         client.update_hosts([host("h1", uuid=HOSTS[1]), host("h2", uuid=HOSTS[2])])
         cluster = worker.fleet.default_cluster
@@ -154,12 +156,12 @@ def test_a_worker_without_a_wall_serves_and_says_which_one(place, tmp_path, monk
     assert config.read_text() != text
     why = f"its sandbox lacks landlock (the kernel of this test). {remedies.WALLS}"
     assert why in manage(config, "unit", "list")[1]
-    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+    with build_worker(conf.load(["--config-file", str(config)])).running() as worker:
         assert worker.missing() == []
-        alarms = worker.report().unit_alarms
+        alarms = worker.vitals.report().unit_alarms
         assert [name.partition(":")[0] for name in alarms] == ["broken.py", "spare_hosts.py"]
         assert all(alarm.endswith(why) for alarm in alarms)
-        assert worker.load().unit_alarms == 2
+        assert worker.vitals.load().unit_alarms == 2
         with SchedulerClient.connect(worker.bus.url) as client:
             client.update_hosts([host("h1", uuid=HOSTS[1])])
             (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
@@ -238,7 +240,7 @@ def test_units_that_hang_do_not_outlast_the_lease_of_a_decision(place, tmp_path,
     for name in names:
         assert manage(config, "unit", "enable", name)[0] == 0
     assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
-    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+    with build_embedded(conf.load(["--config-file", str(config)])).running() as api:
         outcomes = []
         monkeypatch.setattr(api.worker.monitor, "decided", outcomes.append)
         with SchedulerClient.connect(api.worker.bus.url) as client:
@@ -257,7 +259,7 @@ def test_files_are_watched_while_the_api_serves(place, monkeypatch, redis_url, i
     if not is_embedded:
         with config.open("a") as file:
             file.write(f"\n[state]\nurl = {redis_url}\n")
-    build = api_process.build_embedded if is_embedded else api_process.build
+    build = build_embedded if is_embedded else build_api
     with build(conf.load(["--config-file", str(config)])).running() as api:
         sees_a_change_of_files(api, folder)
 

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from scheduler_worker import api_process, conf
+from scheduler_worker import conf
 from scheduler_worker.cli.manage import main
+from scheduler_worker.compose.api import build_embedded
 from scheduler_worker.service.policies.audit import Actor
 from tests.support import web
 from tests.support.desk import Desk
@@ -223,7 +224,7 @@ def test_our_own_api_is_an_engine_too(desk, tmp_path):
         "  - {unit: CPUOverloaded}\n", "  - {unit: Memory}\n  - {unit: CPUOverloaded}\n"
     )
     source.write_text(ordered)
-    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+    with build_embedded(conf.load(["--config-file", str(config)])).running() as api:
         assert main(["--config-file", str(config), "policy", "import", str(source), "--yes"]) == 0
         api.administration.attachments.attach(
             "default", Actor("anna"), policy="packing", is_new=True

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from oslo_config import cfg
 
-from scheduler_worker import api_process
+from scheduler_worker.compose.api import build_embedded
 from scheduler_worker.errors import ConfigError
 from tests.support import json_server, web
 from tests.support import keystone as fake
@@ -38,7 +38,7 @@ def serving(keystone, tmp_path):
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
             keystone_authtoken={**fake.options(keystone), **dict(authtoken)},
         )
-        with api_process.build_embedded(loaded).running() as running:
+        with build_embedded(loaded).running() as running:
             yield running
 
     return made

@@ -4,14 +4,17 @@ import logging
 import sys
 import time
 import uuid
+from contextlib import closing
 
 import pytest
 
-from scheduler_worker import conf, factories, preflight
+from scheduler_worker import conf
 from scheduler_worker.backends import nova as backend
 from scheduler_worker.backends.nova import compute_api
 from scheduler_worker.backends.nova.compute_api import ComputeApi
 from scheduler_worker.backends.nova.target import NovaTarget
+from scheduler_worker.compose import checks, engines
+from scheduler_worker.compose.parts import Parts
 from scheduler_worker.errors import BackendError, MigrationRefused
 from scheduler_worker.model.ledgers import AskedMigration, Progress
 from tests.support import nova_api
@@ -247,7 +250,7 @@ def test_nothing_is_withdrawn_that_nova_never_had(target, nova):
 
 
 def refusals(loaded):
-    return preflight.refusals(loaded, embedded=False)
+    return checks.refusals(loaded, embedded=False)
 
 
 def test_check_config_names_what_is_missing(configured):
@@ -286,14 +289,14 @@ def test_the_section_of_another_service_may_be_used(nova, tmp_path):
         keystone_authtoken=account,
     )
     loaded = conf.load(["--config-file", str(path)])
-    api = factories.open_nova(loaded, conf.settings(loaded))
+    api = engines.open_nova(loaded)
     assert api.problem() is None
 
 
 def test_check_connections_asks_nova(configured, nova):
     def problem():
         loaded = configured()
-        found = preflight.connections(loaded, conf.settings(loaded))
+        found = checks.connections(loaded, conf.settings(loaded))
         [problem] = [each.problem for each in found if each.name == "Nova"]
         return problem or ""
 
@@ -325,7 +328,8 @@ def test_without_the_library_its_options_are_not_read(configured, without_librar
 def test_without_nova_neither_its_options_are_read_nor_its_library(tmp_path, without_library):
     path = write_config(tmp_path / "worker.conf", nova={"auth_type": "password"})
     loaded = conf.load(["--config-file", str(path)])
-    assert factories.open_nova(loaded, conf.settings(loaded)) is None
+    with closing(Parts(conf.settings(loaded), loaded)) as parts:
+        assert parts.balancer
     [sentence] = conf.unread(loaded)
     assert "[nova] auth_type is no option that is read" in sentence
 

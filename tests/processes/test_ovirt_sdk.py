@@ -13,7 +13,7 @@ from ovirtsdk4 import types
 
 from scheduler_worker.api import resource_types as ours
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api_process import ApiServer
+from scheduler_worker.compose.api import ApiServer
 from scheduler_worker.errors import ConfigError
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, Rest

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker import api_process, simulation
-from scheduler_worker.api_process import ApiProcess
-from scheduler_worker.api_process.simulations import Simulations
+from scheduler_worker.compose import rehearsal
+from scheduler_worker.compose.api import ApiProcess, build_embedded
+from scheduler_worker.compose.rehearsals import Simulations
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.model.simulations import Asked, SimulationRecord
@@ -30,7 +30,7 @@ STRICT = ClusterPolicy(
 @pytest.fixture
 def api(tmp_path) -> Iterator[ApiProcess]:
     """Three instances on the hosts of a cluster, a fourth was refused."""
-    with api_process.build_embedded(configured(tmp_path)).running() as found:
+    with build_embedded(configured(tmp_path)).running() as found:
         fill(found.services.inventory)
         scheduler = found.services.scheduler
         for name in ("one", "two", "three"):
@@ -39,14 +39,14 @@ def api(tmp_path) -> Iterator[ApiProcess]:
         with pytest.raises(NoValidHost):
             scheduler.select(request("huge", vcpus=99))
         assert found.worker is not None
-        assert found.worker.decisions is not None
-        found.worker.decisions.recorder.write()
+        assert found.worker.parts.recorder is not None
+        found.worker.parts.recorder.write()
         yield found
 
 
 @pytest.fixture
 def rehearsals(api) -> Simulations:
-    return api._simulations
+    return api._rehearsals
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def wait_to_be_killed(*_: object) -> None:
 @pytest.fixture
 def endless(monkeypatch) -> None:
     """The process of a simulation does not end by itself."""
-    monkeypatch.setattr(simulation, "serve", wait_to_be_killed)
+    monkeypatch.setattr(rehearsal, "serve", wait_to_be_killed)
 
 
 def ended(rehearsals: Simulations, record: SimulationRecord) -> Any:

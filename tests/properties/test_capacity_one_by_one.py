@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster

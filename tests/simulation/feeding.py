@@ -20,6 +20,7 @@ from scheduler_worker.model.host_records import HostRecord, is_watched
 from scheduler_worker.service.feed import feeder
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.part import FeedState
+from scheduler_worker.service.feed.readiness import FeedReadiness
 from scheduler_worker.service.feed.refreshes import Looker, RefreshBarrier
 from scheduler_worker.service.feed.settings import ClustersBy, FeedSettings
 from scheduler_worker.service.state import records
@@ -403,16 +404,19 @@ class FeedingWorker(Worker):
     def run(self) -> None:
         world = self.use_cases()
         settings = structs.replace(SETTINGS, clusters=self._stage.setting.clusters)
+        silent_after_s = settings.silent_after_s
+        readiness = FeedReadiness(world.state, self.clock, silent_after_s=silent_after_s)
         feed = Feeder(
             self._stage.database,
             world.inventory,
             world.fleet,
             self.clock,
+            readiness=readiness,
             settings=settings,
             name=self.name,
             threads=Threads(self.machine),
         )
-        self._barrier = RefreshBarrier(feed, world.state, self.clock, settings)
+        self._barrier = RefreshBarrier(readiness, self.clock, settings)
         self._components = [feed, Looker(feed, None, world.state, self.clock)]
         for component in self._components:
             component.start()

@@ -152,7 +152,7 @@ class Scheduling(Worker):
         return world
 
     def _stop(self) -> None:
-        """Does what ``app.Worker.stop`` does."""
+        """Does what ``Worker.stop`` does."""
         assert self._server is not None and self._world is not None
         self.history.add(self.name, "stops")
         self._world.scheduler.stop_waiting()

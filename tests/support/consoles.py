@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright
 
 from scheduler_worker import conf
-from scheduler_worker.api_process import ApiProcess
+from scheduler_worker.compose.api import ApiProcess
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.service.inventory.inventory import Inventory

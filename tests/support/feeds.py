@@ -20,6 +20,7 @@ from scheduler_worker.model.feed import (
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.ports import HostSource
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.readiness import FeedReadiness
 from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.feed.settings import FeedSettings
 from tests.support.observers import CountingObserver
@@ -167,7 +168,7 @@ def barrier(
 ) -> RefreshBarrier:
     """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""
     settings = FeedSettings(ready_timeout_s=ready_timeout_s, look_timeout_s=look_timeout_s)
-    return RefreshBarrier(fed, world.state, world.clock, settings)
+    return RefreshBarrier(fed.readiness, world.clock, settings)
 
 
 def feeder(
@@ -177,12 +178,14 @@ def feeder(
     threads: Executor | None = None,
     **settings: Any,
 ) -> Feeder:
+    read = FeedSettings(**settings)
     return Feeder(
         source,
         world.inventory,
         world.fleet,
         world.clock,
-        settings=FeedSettings(**settings),
+        readiness=FeedReadiness(world.state, world.clock, silent_after_s=read.silent_after_s),
+        settings=read,
         observer=CountingObserver(),
         name=name,
         threads=threads or SameThread(),

@@ -20,6 +20,7 @@ from scheduler_worker.model.providers import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
+from scheduler_worker.service.feed.trees import SharingProviders
 from tests.support.services import World, host
 
 SIZE = {"VCPU": 8, "MEMORY_MB": 8192}
@@ -210,6 +211,9 @@ class Reading:
             is_leader=lambda: self.is_leader,
             observer=observer,
         )
+        self.sharing = SharingProviders(
+            self.placement, self.world.clock, interval_s=60.0, retry_s=2.0
+        )
 
     def _feed(self, placement: FakePlacement, **options: Any) -> ProviderFeed:
         world = self.world
@@ -219,6 +223,7 @@ class Reading:
     def run(self, after_s: float = 0.0) -> None:
         self.world.clock.advance(after_s)
         self.feed.run_due()
+        self.sharing.run_due()
 
     def beside(self, answer: Mapping[str, Use] | None = None) -> ProviderFeed:
         """Another worker without the turn, which gets this answer about use."""

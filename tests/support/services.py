@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.factories import build_services
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport, state_of
 from scheduler_worker.model.providers import Owner
@@ -32,15 +31,19 @@ from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import InventorySettings
 from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.audit import SharedAudit
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
+from scheduler_worker.service.state.presence import ReportedWorkers
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
 from tests.support.clock import ManualClock
 from tests.support.observers import Recorder
 from tests.support.patience import eventually
@@ -139,16 +142,22 @@ class World:
 
     def _services(self) -> UseCases:
         """What operations are served with; decisions are not kept."""
-        return build_services(
-            self.fleet,
-            lambda: self.pipelines,
-            down_after_s=60.0,
+        tuning = TuningPolicies(self.fleet.store, self.tuning_files)
+        return UseCases(
+            fleet=self.fleet,
             scheduler=self.scheduler,
             inventory=self.inventory,
-            tuning=TuningPolicies(self.fleet.store, self.tuning_files),
+            capacity=Capacity(self.fleet, lambda: self.pipelines),
+            tuning=tuning,
+            tuned_hosts=TunedHosts(self.fleet, tuning),
             balancing=BalancingAdministration(
                 self.fleet, lambda: self.pipelines.nova_policy, default_mode="dry_run"
             ),
+            policies=ClusterPolicies(self.fleet, lambda: self.pipelines),
+            workers=ReportedWorkers(self.fleet.store),
+            decisions=None,
+            clusters=self.fleet.read_names,
+            down_after_s=60.0,
         )
 
     def call(

@@ -1,10 +1,11 @@
 """A tuner for tests: policies in memory, and simulated agents that set what they are sent."""
 
-from typing import Any
+from typing import Any, cast
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.ports import Store
 from scheduler_worker.service.tuning.cycle import TuningSettings
+from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import EntityState, HostStates, SetBy, TunedHostState
 from scheduler_worker.service.tuning.tuner import Tuner
 from scheduler_worker.tuning.samples import Entity
@@ -74,9 +75,9 @@ class Scenario:
         self.tuner = self.another()
 
     def another(self) -> Tuner:
-        world = self.world.beside()
+        fleet, agents = self.world.beside().fleet, cast("Any", self.agents)
         return Tuner(
-            world.fleet, self.files, self.agents, self.world.clock,  # type: ignore[arg-type]
+            fleet, TuningPolicies(fleet.store, self.files), agents, self.world.clock,
             settings=self.settings, observer=self.observed,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import edited, new_user
-from scheduler_worker.api_process import ApiServer
+from scheduler_worker.compose.api import ApiServer
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant, Role
 from tests.support.patience import SOON_S

@@ -40,7 +40,7 @@ def load_config(path: Path, **groups: Mapping[str, Any]) -> conf.Configuration:
 
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["scheduler_worker.app", "scheduler_worker.cli.check"])
+_SERVER.set_forkserver_preload(["scheduler_worker.compose.worker", "scheduler_worker.cli.check"])
 
 
 def run_worker(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler_worker import app, conf, factories, preflight
+from scheduler_worker import conf
+from scheduler_worker.compose import checks
+from scheduler_worker.compose.parts import Parts
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.errors import ConfigError
 from tests.support.workers import write_config
@@ -76,7 +79,7 @@ def load_groups(tmp_path):
 
 def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, caplog):
     assert conf.unread(load(nova_conf)) == []
-    with caplog.at_level(logging.INFO), app.build(load(nova_conf)).running() as worker:
+    with caplog.at_level(logging.INFO), build_worker(load(nova_conf)).running() as worker:
         values = worker.settings.options.values
     assert [unit.name for unit in worker.pipelines.nova.filters] == [
         "ComputeFilter",
@@ -216,7 +219,7 @@ def test_an_option_of_novas_may_stand_in_one_of_ours(load_groups):
 )
 def test_no_part_of_a_password_with_a_dollar_is_shown(load_groups, group, name, scheme):
     config = load_groups(**{group: {name: f"{scheme}://user:pa$SECRET@host/0"}})
-    problem = next(each for each in preflight.refusals(config, embedded=True) if name in each)
+    problem = next(each for each in checks.refusals(config, embedded=True) if name in each)
     assert problem.startswith(f"[{group}] {name}: a $ in it")
     assert "write $$" in problem
     assert "SECRET" not in problem
@@ -242,7 +245,7 @@ def test_claims_are_off_by_default(load_groups):
     settings = conf.settings(config)
     assert settings.claims is None
     assert settings.options.values["claims_in_placement"] is False
-    assert factories.open_placement(config, settings) is None
+    assert Parts(settings, config).scheduler._claims is None
 
 
 def test_claims_need_an_account_of_placement_whose_options_are_no_mistakes(load_groups):
@@ -251,9 +254,9 @@ def test_claims_need_an_account_of_placement_whose_options_are_no_mistakes(load_
     assert settings.claims is not None
     assert settings.options.values["claims_in_placement"] is True
     assert (conf.unread(config), conf.unused(config)) == ([], [])
-    assert preflight.refusals(config, embedded=True) == []
+    assert checks.refusals(config, embedded=True) == []
     without = load_groups(nova_claims={"enabled": True})
-    [problem] = preflight.refusals(without, embedded=True)
+    [problem] = checks.refusals(without, embedded=True)
     assert problem.startswith("[placement] auth_type: not set")
 
 

@@ -9,8 +9,9 @@ import msgspec
 
 from bench import fleet
 from bench.table import percentile, show
-from scheduler_worker import app, conf
+from scheduler_worker import conf
 from scheduler_worker.codec import decode_host_reports
+from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.scheduling.pipeline import Request
 
 _WARM_UP = 30
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
 
 
 def _row(clusters: int, arguments: argparse.Namespace) -> dict:
-    worker = app.build(conf.load(["--config-file", "/dev/null"]))
+    worker = build_worker(conf.load(["--config-file", "/dev/null"]))
     for number in range(clusters):
         reports = fleet.reports(arguments.hosts, room=100, cluster=f"c{number}")
         worker.inventory.update_hosts(decode_host_reports(list(reports)))

@@ -14,14 +14,11 @@ from msgspec import structs
 
 from bench import fleet
 from bench.table import show
-from scheduler_worker import codec, factories
+from scheduler_worker import codec
 from scheduler_worker import conf as configuration
-from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.compose.parts import Parts
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy
-from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.ovirt import policies
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.state.replica import Fleet
 
 MIB = 2**20
 STEP_S = 180.0
@@ -106,6 +103,10 @@ def _row(name: str, hosts: int, vms: int, room: str) -> dict:
     }
 
 
+class _Parts(Parts):
+    publisher = _Nobody()
+
+
 class _Bench:
     """A cluster whose loads have lasted for long enough, under a policy."""
 
@@ -113,30 +114,23 @@ class _Bench:
         settings = configuration.settings(configuration.load([]))
         self._reports = reports
         self._clock = _Clock()
-        state = MemoryState(self._clock, hold_timeout_s=60.0)
-        shared = Fleet(state, default_cluster="default")
-        pipelines = factories.compile_pipelines(settings.options)
-        self._inventory = factories.build_inventory(settings, shared)
+        self._parts = parts = _Parts(settings, clock=self._clock)
         self.report()
-        ClusterPolicies(shared, lambda: pipelines).attach("default", policy)
+        parts.policies.attach("default", policy)
         self.report()
         self.report()
-        self._task = factories.build_balancer(
-            settings, shared, state, lambda: pipelines, _Nobody(), self._clock, Observer()
-        )
-        self._shown = factories.build_balancing(settings, shared, lambda: pipelines)
 
     def report(self) -> None:
         self._clock.now_s += STEP_S
         for at in range(0, len(self._reports), CHUNK):
             chunk = codec.decode_host_reports(self._reports[at : at + CHUNK])
-            self._inventory.update_hosts(chunk)
+            self._parts.inventory.update_hosts(chunk)
 
     def run(self) -> None:
-        self._task.run_due()
+        self._parts.balancer.run_due()
 
     def last_round(self) -> Any:
-        return self._shown.status("default").last_round
+        return self._parts.balancing.status("default").last_round
 
 
 def _reports(hosts: int, vms: int, room: str) -> Iterator[dict]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from bench import fleet
 from bench.table import percentile, show
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.capacity import ClusterCapacity
 from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy

@@ -91,8 +91,9 @@ def _worker(
     directory: Path, placement: Any, uuids: list[str], batch: int, workers: int
 ) -> Iterator[tuple[Any, list[int]]]:
     """A worker's scheduler on hosts that are never full, and the sizes of its writes."""
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
     from scheduler_worker.codec import decode_host_reports
+    from scheduler_worker.compose.worker import build_worker
     from scheduler_worker.events import CLAIM_CONSUMERS, Count
 
     file = directory / "worker.conf"
@@ -102,7 +103,7 @@ def _worker(
         f"[nova_claims]\nenabled = true\nbatch = {batch}\nworkers = {workers}\n"
         f"[placement]\n{options}"
     )
-    worker = app.build(conf.load(["--config-file", str(file)]))
+    worker = build_worker(conf.load(["--config-file", str(file)]))
     posts: list[int] = []
 
     def count(event: Count, *labels: str, by: float = 1) -> None:

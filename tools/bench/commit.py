@@ -130,13 +130,14 @@ class Load:
     """
 
     def __init__(self, cluster: str, hosts: int, url: str, arguments: argparse.Namespace) -> None:
-        from scheduler_worker import app, conf
+        from scheduler_worker import conf
         from scheduler_worker.codec import decode_host_reports
+        from scheduler_worker.compose.worker import build_worker
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "worker.conf"
             file.write_text(f"[DEFAULT]\nservice_down_time = 3600\n[state]\nurl = {url}\n")
-            self._worker = app.build(conf.load(["--config-file", str(file)]))
+            self._worker = build_worker(conf.load(["--config-file", str(file)]))
         reports = list(fleet.reports(hosts, room=100, cluster=cluster))
         for start in range(0, hosts, 1000):
             self._worker.inventory.update_hosts(decode_host_reports(reports[start : start + 1000]))

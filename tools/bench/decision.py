@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench import fleet, peer
 from bench.table import percentile, show
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.policies import ClusterPolicy

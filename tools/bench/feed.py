@@ -111,14 +111,15 @@ def _beating(cloud: Any) -> Iterator[None]:
 
 def _work(pipe: Any, state_url: str, api_url: str) -> None:
     """Runs a worker; sends the cost of its first reading, and then of the rest it is asked for."""
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
+    from scheduler_worker.compose.worker import build_worker
 
     config = conf.load([])
     config.set_override("url", state_url, group="state")
     config.set_override("enabled", True, group="nova_feed")
     config.set_override("connection", api_url, group="api_database")
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    with app.build(config).running() as worker:
+    with build_worker(config).running() as worker:
         while worker.missing():
             time.sleep(0.1)
         pipe.send({

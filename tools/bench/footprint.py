@@ -32,15 +32,16 @@ def run(arguments: argparse.Namespace) -> list[dict]:
 def _measured(
     url: str, client: redis.Redis, hosts: int, reservations: int
 ) -> Iterator[dict[str, object]]:
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
     from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.compose.worker import build_worker
 
     config = conf.load([])
     config.set_override("url", url, group="state")
     config.set_override("service_down_time", 86_400)
     reports = list(fleet.reports(hosts, room=100))
     names = [report["host"] for report in reports]
-    with app.build(config).running() as worker, SchedulerClient(worker.bus) as scheduler:
+    with build_worker(config).running() as worker, SchedulerClient(worker.bus) as scheduler:
         scheduler.update_hosts(reports[:1])
 
         def grown(what: str, count: int, lasts: str, begun: int) -> dict[str, object]:

@@ -115,7 +115,7 @@ def _memory() -> Iterator[Goal]:
 
 def _starts() -> Iterator[Goal]:
     load = "conf.load(['--config-file', '/dev/null'])"
-    build = f"from scheduler_worker import app, conf; app.build({load})"
+    build = f"from scheduler_worker import app, conf; build_worker({load})"
     yield Goal(
         "import of the worker, s",
         _process_s("import scheduler_worker.cli.worker, scheduler_worker.app"),
@@ -178,9 +178,10 @@ def _process_s(program: str) -> float:
 
 @contextlib.contextmanager
 def _worker(file: str) -> Iterator[Any]:
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
+    from scheduler_worker.compose.worker import build_worker
 
-    worker = app.build(conf.load(["--config-file", file]))
+    worker = build_worker(conf.load(["--config-file", file]))
     try:
         yield worker
     finally:

@@ -27,10 +27,11 @@ def run(arguments: argparse.Namespace) -> list[dict]:
 
 
 def _measure(hosts: int) -> dict:
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
     from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.compose.worker import build_worker
 
-    with app.build(conf.load()).running() as worker, SchedulerClient(worker.bus) as client:
+    with build_worker(conf.load()).running() as worker, SchedulerClient(worker.bus) as client:
         before = _peak_mib()
         reports = fleet.reports(hosts)
         while some := list(itertools.islice(reports, CHUNK)):

@@ -5,27 +5,23 @@ import tempfile
 import time
 from pathlib import Path
 
+from msgspec import structs
+
 from bench import fleet
 from bench.table import show
-from scheduler_worker import codec, factories
+from scheduler_worker import codec
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import StandingClock
-from scheduler_worker.backends.decision_log import MemoryDecisionLog
-from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.decision_log import Bounds
+from scheduler_worker.compose.parts import Parts
+from scheduler_worker.compose.rehearsal import rehearse
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
-from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.decisions.recorder import Recorder
+from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.deciding import Tried
-from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.simulation import rehearse
 
 FOR_EVER_S = 1e9
 MOST = 15
@@ -79,36 +75,27 @@ def _made(
     settings: configuration.Settings, hosts: int, count: int
 ) -> tuple[copies.Snapshot, list[KeptDecision]]:
     """Decisions of a worker of its own, whose instances all have their reservations still."""
-    clock = StandingClock(time.time())
-    state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
-    shared = Fleet(state, default_cluster="default")
-    pipelines = factories.compile_pipelines(settings.options)
-    inventory = factories.build_inventory(settings, shared)
-    inventory.update_hosts(codec.decode_host_reports(list(fleet.reports(hosts, room=8))))
-    log = MemoryDecisionLog(Bounds(number=count), clock)
-    recorder = Recorder(
-        log,
-        clock,
-        worker="bench",
-        clusters=lambda: shared.globals.names,
-        pipeline_of=lambda cluster: pipelines.of_cluster(shared, cluster),
-        max_waiting=count,
-        observer=Observer(),
-    )
-    scheduler = Scheduler(
-        fleet=shared,
-        lock=state,
-        pipelines=lambda: pipelines,
-        clock=clock,
-        limits=PlacementLimits(
-            hold_timeout_s=FOR_EVER_S,
-            reservation_ttl_s=FOR_EVER_S,
-            wait_timeout_s=0.0,
-            max_reservations=count,
-            max_attempts=1,
+    if settings.decisions is None:
+        raise AssertionError
+    bounds = structs.replace(settings.decisions.bounds, number=count)
+    parts = Parts(
+        structs.replace(
+            settings,
+            placement=PlacementLimits(
+                hold_timeout_s=FOR_EVER_S,
+                reservation_ttl_s=FOR_EVER_S,
+                wait_timeout_s=0.0,
+                max_reservations=count,
+                max_attempts=1,
+            ),
+            decisions=structs.replace(settings.decisions, bounds=bounds, max_waiting=count),
         ),
-        keep=recorder.keep,
+        clock=StandingClock(time.time()),
     )
+    scheduler, recorder, kept = parts.scheduler, parts.recorder, parts.decisions
+    if recorder is None or kept is None:
+        raise AssertionError
+    parts.inventory.update_hosts(codec.decode_host_reports(list(fleet.reports(hosts, room=8))))
     for number in range(count):
         size = 1 + number % 8
         spec = fleet.spec_of(fleet.plain(size, 2048 * size))
@@ -118,8 +105,7 @@ def _made(
         except NoValidHost:
             continue
     recorder.write()
-    kept = KeptDecisions(log, lambda: shared.globals.names)
-    return copies.snapshot_of(shared), list(kept.with_details(DecisionQuery()))
+    return copies.snapshot_of(parts.fleet), list(kept.with_details(DecisionQuery()))
 
 
 def _strict(settings: configuration.Settings) -> ClusterPolicy:

@@ -86,7 +86,8 @@ def _worker(hosts: int) -> Iterator[tuple[Any, dict[str, int]]]:
     """A worker that knows all hosts, and the processes that it asks."""
     from nova_cloud.installation import default_installation
 
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
+    from scheduler_worker.compose.worker import build_worker
     from tests.support.databases import MariaServer
     from tests.support.nova_databases import NovaCloud
     from tests.support.placement_server import Cloud, PlacementServer
@@ -116,11 +117,11 @@ def _worker(hosts: int) -> Iterator[tuple[Any, dict[str, int]]]:
             api_database={"connection": nova.api_url},
             placement=placement.options(),
         )
-        with app.build(conf.load(["--config-file", str(file)])).running() as worker:
+        with build_worker(conf.load(["--config-file", str(file)])).running() as worker:
             end_s = time.monotonic() + _READY_S
             while worker.missing() and time.monotonic() < end_s:
                 time.sleep(0.1)
             # Its instances never come to Nova, and readings of their hosts would never end.
-            if worker._feed.providers is not None:
-                worker._feed.providers.stop()
+            if worker.parts.providers is not None:
+                worker.parts.providers.stop()
             yield worker, {"database": maria.pid, "placement": placement.pid}

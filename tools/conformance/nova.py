@@ -10,8 +10,8 @@ from oslo_config import cfg
 from conformance.reading import Malformed
 from scheduler_worker import codec
 from scheduler_worker import conf as configuration
+from scheduler_worker.compose.packages import registered
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.factories import registered
 from scheduler_worker.model.host_records import fields_of, merged, seconds
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.destination import RequestedDestination

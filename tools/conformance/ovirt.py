@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_records import HostRecord, merged
 from scheduler_worker.model.host_table import HostTable

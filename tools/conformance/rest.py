@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from werkzeug.test import Client
 
-from scheduler_worker import factories
+from scheduler_worker import conf as configuration
 from scheduler_worker.api.application import Application
 from scheduler_worker.api.bind import V1
 from scheduler_worker.api.ovirt import OvirtApi
@@ -16,15 +17,11 @@ from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.users import new_user
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.compose.parts import Parts
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.rights import Rights
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.state.replica import Fleet
 
 CLUSTER = "Default"
 _USER = "admin@internal"
@@ -35,20 +32,18 @@ class Rest:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
-        clock = SystemClock()
-        pipelines = factories.compile_pipelines(Options())
         file = Path(self._folder.name) / "policies.sqlite"
-        self._store = factories.open_policy_store(
-            PolicyStoreSettings(connection=f"sqlite:///{file}")
+        settings = structs.replace(
+            configuration.settings(configuration.load([])),
+            default_cluster=CLUSTER,
+            policy_store=PolicyStoreSettings(connection=f"sqlite:///{file}"),
         )
-        fleet = Fleet(MemoryState(clock, hold_timeout_s=30), default_cluster=CLUSTER)
-        self.administration = factories.build_administration(
-            self._store, lambda: pipelines, ClusterPolicies(fleet, lambda: pipelines), clock
-        )
+        self._parts = parts = Parts(settings)
+        self.administration, clock = parts.administration, parts.clock
         self.administration.register_units()
         password = secrets.token_urlsafe()
         users = {_USER: new_user(_USER, password, (Grant("administrator"),))}
-        sessions = Sessions(lambda: users, SharedApiTokens(fleet.store), clock, token_ttl_s=3600)
+        sessions = Sessions(lambda: users, SharedApiTokens(parts.state), clock, token_ttl_s=3600)
         api = OvirtApi(self.administration, Rights(), lambda: [CLUSTER], clock)
         nothing: Any = None
         v1 = V1([], nothing, nothing)
@@ -59,7 +54,7 @@ class Rest:
 
     def close(self) -> None:
         """Close the store and remove its files."""
-        self._store.close()
+        self._parts.close()
         self._folder.cleanup()
 
     def __enter__(self) -> "Rest":

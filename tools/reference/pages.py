@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reference.facts import Facts, cost, default_multiplier, facts, metadata, options
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.scheduling.catalogue import CatalogueEntry, entry
 from scheduler_worker.scheduling.compiler import OF_OVIRT
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS

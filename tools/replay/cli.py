@@ -86,10 +86,11 @@ def connected(parsed: argparse.Namespace) -> Iterator[Client]:
         ) as client:
             yield client
         return
-    from scheduler_worker import app, conf
+    from scheduler_worker import conf
+    from scheduler_worker.compose.worker import build_worker
 
     arguments = [part for path in parsed.config_file for part in ("--config-file", path)]
-    with app.build(conf.load(arguments)).running() as worker:
+    with build_worker(conf.load(arguments)).running() as worker:
         yield SchedulerClient(worker.bus, topic=worker.settings.rpc.topic)
 
 

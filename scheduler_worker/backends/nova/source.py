@@ -9,7 +9,13 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
 
-from scheduler_worker.backends.nova.database import ReadOnlyDatabase, now_of, now_s
+from scheduler_worker.backends.nova.database import (
+    DatabaseFacts,
+    ReadOnlyDatabase,
+    inspected,
+    now_of,
+    now_s,
+)
 from scheduler_worker.backends.nova.reports import INSTANCE_COLUMNS, NODE_COLUMNS, Decode, reading
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import (
@@ -151,12 +157,12 @@ class NovaDatabases:
                 refusal = _refusal(lambda part=part: self._cell(part.id), "cell")  # type: ignore[misc]
                 yield f"the database of cell {part.name}", refusal
 
-    def database(self, part_id: str | None) -> ReadOnlyDatabase:
-        """The database of a cell in the last outline; None: the API database.
+    def facts(self, part_id: str | None) -> DatabaseFacts:
+        """Of the database of a cell in the last outline; None: the API database.
 
-        Raises SourceUnavailable where its URL cannot be used.
+        Raises SourceUnavailable.
         """
-        return self._api if part_id is None else self._cell(part_id)
+        return inspected(self._api if part_id is None else self._cell(part_id))
 
     # Cells
 

@@ -63,7 +63,8 @@ class PlacementReader:
     """Reads providers with at most ``concurrency`` requests at a time."""
 
     def __init__(self, session: PlacementSession, *, concurrency: int = 4) -> None:
-        self._session = session
+        self.session = session
+        """Asks what is not about providers, such as versions."""
         self._threads = ThreadPoolExecutor(concurrency, "placement-read")
         self._is_closed = False
         self._unreadable: dict[str, str] = {}
@@ -101,7 +102,7 @@ class PlacementReader:
         """End the threads; a request that is under way is finished by its timeout."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._session.close()
+        self.session.close()
 
     def _each(self, uuids: Sequence[str], read: Callable[[str], Read | None]) -> dict[str, Read]:
         try:
@@ -172,7 +173,7 @@ class PlacementReader:
 
     def _find(self, path: str, form: type[Form]) -> Form | None:
         """The answer to a GET; None: not found."""
-        answer = self._session.request("GET", path)
+        answer = self.session.request("GET", path)
         if answer.status == 404:
             return None
         if not answer.is_ok:

@@ -24,7 +24,6 @@ from scheduler_worker.ports import Clock, HostSource
 from scheduler_worker.service.feed.part import (
     ClusterNames,
     FeedDependencies,
-    FeedRecords,
     FeedState,
     LeadLost,
     PartFeed,
@@ -32,6 +31,7 @@ from scheduler_worker.service.feed.part import (
     remove,
 )
 from scheduler_worker.service.feed.providers import ProviderFeed
+from scheduler_worker.service.feed.readiness import FeedReadiness
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -70,6 +70,7 @@ class Feeder(Periodic):
         fleet: Fleet,
         clock: Clock,
         *,
+        readiness: FeedReadiness,
         settings: FeedSettings,
         providers: ProviderFeed | None = None,
         observer: Observer | None = None,
@@ -80,9 +81,9 @@ class Feeder(Periodic):
         self._name = f"{name}/{unique_hex()}"
         self._settings = settings
         self._clock = clock
-        self.records = FeedRecords()
-        """What this worker knows of the feed's state."""
-        self._store_ahead_s = 0.0
+        self.readiness = readiness
+        """What this worker knows of the feed's state, and others ask."""
+        self.records = readiness.records
         self._held_until_s = float("-inf")
         self._deps = FeedDependencies(
             source=source,
@@ -93,7 +94,7 @@ class Feeder(Periodic):
             observer=observer or Observer(),
             providers=providers,
             check_lead=self._check_lead,
-            now_s=self._now_s,
+            now_s=readiness.now_s,
             keep=self._keep,
         )
         self._outline: Outline | None = None
@@ -140,31 +141,6 @@ class Feeder(Periodic):
         if not all(each.result() for each in in_time):
             raise Conflict("Not all hosts that were read could be stored; they are read once more.")
 
-    def unready(self) -> str | None:
-        """Why requests must not be decided now; None: they may. Raises StateUnavailable."""
-        if self.unready_as_known() is None:
-            return None
-        self._refresh()
-        return self.unready_as_known()
-
-    def unready_as_known(self) -> str | None:
-        """The same, by what is known of :attr:`records`."""
-        state, silent_after_s = self.records.state, self._settings.silent_after_s
-        if state is None:
-            return "Nova's databases have not been read yet; try again"
-        silence_s = self._now_s() - state.at_s
-        if silence_s > silent_after_s:
-            return f"No worker has read Nova's databases for {silence_s:.0f} s"
-        if state.is_complete:
-            return None
-        if state.problem:
-            return "Nova's API database cannot be read, so that no hosts are known"
-        hosts = sum(part.hosts for part in state.parts.values())
-        unread = sum(part.left for part in state.parts.values())
-        if hosts and not unread:
-            return f"What the {hosts} hosts have in Placement is still being read; try again"
-        return f"The hosts are still being read: {hosts - unread} of {hosts} are known; try again"
-
     def describe(self) -> Mapping[str, object]:
         """The feed's state for an operator, as this worker knows it."""
         state = self.records.state
@@ -172,14 +148,6 @@ class Feeder(Periodic):
             "us": self._name, **structs.asdict(state),
             "parts": {key: structs.asdict(part) for key, part in state.parts.items()},
         }  # fmt: skip
-
-    def parts(self) -> list[tuple[PartProgress, float | None]]:
-        """Progress of each part, and seconds since all of it was known; None: it never was."""
-        state, now_s = self.records.state, self._now_s()
-        return [
-            (part, max(0.0, now_s - part.synced_at_s) if part.synced_at_s else None)
-            for part in (state.parts.values() if state else ())
-        ]
 
     def stop(self) -> None:
         """End the rounds, and give the lead to another worker."""
@@ -244,7 +212,7 @@ class Feeder(Periodic):
             is_complete = state.is_complete or self._is_complete()
         else:
             synced_s = max((part.synced_at_s for part in state.parts.values()), default=0.0)
-            is_recent = self._now_s() - synced_s <= self._settings.silent_after_s
+            is_recent = self.readiness.now_s() - synced_s <= self._settings.silent_after_s
             is_complete = state.is_complete and is_recent
         if is_complete != state.is_complete or self._problem != state.problem:
             self._write(is_complete=is_complete)
@@ -332,7 +300,7 @@ class Feeder(Periodic):
         """Renew the lead or take it; returns the seconds until it may be taken, 0: it is held."""
         began_s = self._clock.monotonic_s()
         with self.records.lock:
-            now_s = self._refresh()
+            now_s = self.readiness.refresh()
             before = self.records.state
             is_ours = before is not None and before.worker == self._name
             if before is not None and not is_ours and before.worker != _NOBODY:
@@ -380,7 +348,7 @@ class Feeder(Periodic):
                 is_complete = before is not None and before.is_complete
             state = FeedState(
                 worker=self._name if worker is None else worker,
-                at_s=self._now_s(),
+                at_s=self.readiness.now_s(),
                 is_complete=is_complete,
                 parts=parts,
                 problem=self._problem,
@@ -421,13 +389,3 @@ class Feeder(Periodic):
     def _check_lead(self) -> None:
         if not self.is_leader():
             raise LeadLost("Another worker feeds now.")
-
-    def _refresh(self) -> float:
-        """Read the record; returns the time of the store's clock."""
-        with self.records.reading(self._deps.fleet.store) as now_s:
-            self._store_ahead_s = now_s - self._clock.monotonic_s()
-        return now_s
-
-    def _now_s(self) -> float:
-        """The store's clock, as of the last refresh."""
-        return self._clock.monotonic_s() + self._store_ahead_s

@@ -30,7 +30,7 @@ from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.prefilters.candidates_query import suits
 from scheduler_worker.service.feed.provider_cache import ProviderCache, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
-from scheduler_worker.service.feed.trees import HostTrees, SharingProviders, Verifier, now_s
+from scheduler_worker.service.feed.trees import HostTrees, Verifier, now_s
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -95,8 +95,6 @@ class ProviderFeed(Periodic):
         self._clock = clock
         self._settings = settings
         self._is_leader = is_leader
-        self.sharing = SharingProviders(self._reader, clock, interval_s=settings.list_interval_s)
-        """What is shared between trees, in every worker."""
         self._books = ProviderCache()
         self.is_begun = False
         """Whether this worker has read all providers once, at least roughly."""
@@ -150,11 +148,10 @@ class ProviderFeed(Periodic):
     def run_due(self) -> float:
         """Read what is due; returns the seconds until the next call. Raises nothing."""
         problem = ""
-        for step in (self.sharing.run_due, self._read_what_is_due):
-            try:
-                step()
-            except (BackendError, Conflict, RequestError) as error:
-                problem = str(error)
+        try:
+            self._read_what_is_due()
+        except (BackendError, Conflict, RequestError) as error:
+            problem = str(error)
         if problem and problem != self._problem and not self.is_stopping:
             LOG.warning("Resource providers were not read, and will be: %s", problem)
         self._problem = problem

@@ -22,6 +22,7 @@ from scheduler_worker.errors import BackendError, Conflict, RequestError, StateU
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Put, Store
 from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.readiness import FeedReadiness
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waits import ScopeWatch
@@ -189,13 +190,13 @@ class Looker(Periodic):
 class RefreshBarrier:
     """Waits for the feed, as long as a request may."""
 
-    def __init__(self, feed: Feeder, store: Store, clock: Clock, settings: FeedSettings) -> None:
-        self.feed = feed
-        self._store = store
+    def __init__(self, readiness: FeedReadiness, clock: Clock, settings: FeedSettings) -> None:
+        self.readiness = readiness
+        self._store = store = readiness.store
         self._clock = clock
         self._settings = settings
         self._records = RefreshRecords()
-        self._hosts = ScopeWatch(feed.records, store, clock)
+        self._hosts = ScopeWatch(readiness.records, store, clock)
         self._refreshes = ScopeWatch(self._records, store, clock)
 
     @property
@@ -208,14 +209,14 @@ class RefreshBarrier:
 
         ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
         """
-        why = self.feed.unready()
+        why = self.readiness.unready()
         until_s = self._until_s(self._settings.ready_timeout_s, deadline_s)
         if why is None or until_s is None:
             return why
         await self._hosts.until(
-            lambda: self.feed.unready_as_known() is None or None, until_s, yield_slot
+            lambda: self.readiness.unready_as_known() is None or None, until_s, yield_slot
         )
-        return self.feed.unready()
+        return self.readiness.unready()
 
     async def refresh(
         self, queries: Collection[str], deadline_s: float, yield_slot: YieldSlot

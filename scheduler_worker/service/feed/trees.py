@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import NamedTuple
 
-from scheduler_worker.errors import PlacementRefused
+from scheduler_worker.components import Periodic
+from scheduler_worker.errors import BackendError, PlacementRefused
 from scheduler_worker.model.host_records import COMPUTE, HostReport
 from scheduler_worker.model.providers import (
     SHARES,
@@ -194,25 +195,43 @@ def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]
 LOG = logging.getLogger(__name__)
 
 
-class SharingProviders:
-    """A short list that every worker reads for itself, again every ``interval_s``; for threads.
+class SharingProviders(Periodic):
+    """A short list that every process reads for itself, again every ``interval_s``; for threads.
 
     Which resource classes they give decides which requests Placement is asked about; what they have
     left of these tells explanations what a host lacks.
     """
 
-    def __init__(self, reader: Providers, clock: Clock, *, interval_s: float) -> None:
+    def __init__(
+        self, reader: Providers, clock: Clock, *, interval_s: float, retry_s: float
+    ) -> None:
+        """A reading that failed is tried again after ``retry_s``; closes its reader at its stop."""
+        super().__init__("sharing providers", self.run_due, retry_s)
         self._reader = reader
         self._clock = clock
-        self._interval_s = interval_s
+        self._every_s, self._retry_s = interval_s, retry_s
         self._reading = threading.Lock()
         self._providers: tuple[SharingProvider, ...] | None = None
         self._due_s = float("-inf")
+        self._problem = ""
 
-    def run_due(self) -> None:
-        """Read them if it is time. Raises PlacementUnavailable, PlacementRefused."""
-        if self._clock.monotonic_s() >= self._due_s:
+    def run_due(self) -> float:
+        """Read them if it is time; returns the seconds until the next call. Raises nothing."""
+        if (wait_s := self._due_s - self._clock.monotonic_s()) > 0:
+            return wait_s
+        try:
             self.read()
+        except BackendError as error:
+            if not self._problem and not self.is_stopping:
+                LOG.warning("Sharing providers were not read, and will be: %s", error)
+            self._problem = str(error)
+            return self._retry_s
+        self._problem = ""
+        return self._every_s
+
+    def stop(self) -> None:
+        super().stop()
+        self._reader.close()
 
     def known(self) -> Sequence[SharingProvider] | None:
         """As they were last read; None: not yet. Does not block."""
@@ -223,7 +242,7 @@ class SharingProviders:
         with self._reading:
             providers = self._read()
             before, self._providers = self._providers, providers
-            self._due_s = self._clock.monotonic_s() + self._interval_s
+            self._due_s = self._clock.monotonic_s() + self._every_s
         names = [provider.name for provider in providers]
         if names != [provider.name for provider in before or ()]:
             LOG.info(

@@ -75,7 +75,7 @@ class Explaining(NamedTuple):
 
     def _asked(self, request: Request) -> tuple[Request, str | None]:
         """The request with Placement's answer where it is asked; why it must not be decided now."""
-        why = self.barrier.feed.unready() if self.barrier else None
+        why = self.barrier.readiness.unready() if self.barrier else None
         if not why and self.candidates is not None:
             self.choice.refresh_globals()
             until_s = self.deps.clock.monotonic_s() + _EXPLAINED_IN_S

@@ -86,6 +86,11 @@ _Run = Callable[[_Life], Coroutine[Any, Any, LifeStage | None]]
 """Returns the stage to go back to; None: the next one follows."""
 
 
+Keep = Callable[[Request, Outcome, Decision | None], None]
+"""Is given each request as it was asked, how it ended, and its decision if it got one; must not
+block."""
+
+
 class Scheduler:
     """The use case behind every ``select_destinations`` and ``explain``; safe for threads."""
 
@@ -102,15 +107,14 @@ class Scheduler:
         asking: CandidatesPorts | None = None,
         barrier: RefreshBarrier | None = None,
         verifying: VerifyingPorts | None = None,
-        keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
         With ``barrier``, requests wait until all hosts are known, and until these are read again
         before they are refused. With ``verifying``, chosen hosts are compared with where they are
-        from before callers are answered. ``keep`` is given each request as it was asked, how it
-        ended, and its decision if it got one; it must not block.
+        from before callers are answered. ``keep`` hears of each request that has ended.
         """
         observer = observer or Observer()
         self._keep = keep

@@ -36,13 +36,12 @@ from scheduler_worker.model.simulations import (
     UseSpread,
 )
 from scheduler_worker.observer import Outcome
-from scheduler_worker.ports import Clock, ClusterLock, Put
+from scheduler_worker.ports import Put
 from scheduler_worker.scheduling.pci.pools import pci_requests
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.selections import resources_of
 from scheduler_worker.service.decisions.recorder import why_refused
-from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.simulation.copies import (
@@ -243,24 +242,16 @@ def planned(
 
 
 def decided(
-    plan: SimulationPlan, fleet: Fleet, lock: ClusterLock, clock: Clock, pipelines: Pipelines
+    plan: SimulationPlan,
+    scheduler: Scheduler,
+    outcomes: list[Outcome],
+    fleet: Fleet,
+    pipelines: Pipelines,
 ) -> Iterator[ChangedDecision]:
-    """Decide one after the other on a fleet of its own, whose state has the plan's snapshot."""
-    outcomes: list[Outcome] = []
-    scheduler = Scheduler(
-        fleet=fleet,
-        lock=lock,
-        pipelines=lambda: pipelines,
-        clock=clock,
-        limits=PlacementLimits(
-            hold_timeout_s=FOR_EVER_S,
-            reservation_ttl_s=FOR_EVER_S,
-            wait_timeout_s=0.0,
-            max_reservations=10**9,
-            max_attempts=1,
-        ),
-        keep=lambda _, outcome, __: outcomes.append(outcome),
-    )
+    """Decide one after the other on a fleet of its own, whose state has the plan's snapshot.
+
+    The scheduler keeps how requests end in ``outcomes``.
+    """
     for kept in plan.decisions:
         outcomes.clear()
         details = _details(kept)

@@ -13,7 +13,7 @@ import msgspec
 from scheduler_worker import events
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
+from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.leadership import ClusterLeader
@@ -33,7 +33,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
     def __init__(
         self,
         fleet: Fleet,
-        files: TuningPolicySource,
+        policies: TuningPolicies,
         publisher: Publisher,
         clock: Clock,
         *,
@@ -41,7 +41,7 @@ class Tuner(ClusterLeader[TuningLeadership, None]):
         observer: Observer | None = None,
         name: str = "",
     ) -> None:
-        self.policies = TuningPolicies(fleet.store, files)
+        self.policies = policies
         self._fleet = fleet
         observer = observer or Observer()
         self._deps = TuningDependencies(fleet, publisher, clock, observer, settings)

@@ -4,9 +4,10 @@ import uuid
 
 import pytest
 
-from scheduler_worker import app, conf
+from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.compose.worker import build_worker
 from tests.support.workers import write_config
 
 
@@ -18,7 +19,7 @@ def worker(tmp_path):
         DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
         balancing={"interval": 0},
     )
-    with app.build(conf.load(["--config-file", str(path)])).running() as running:
+    with build_worker(conf.load(["--config-file", str(path)])).running() as running:
         yield running, path
 
 

@@ -121,7 +121,7 @@ def decided(reported, client, worker):
     client.select_destinations(SPEC, ["i1"])
     with pytest.raises(NoValidHost):
         client.select_destinations({"flavor": {"vcpus": 99, "memory_mb": 1}}, ["i2"])
-    worker[0].decisions.recorder.write()
+    worker[0].parts.recorder.write()
     return reported
 
 
@@ -143,7 +143,7 @@ def test_new_decisions_are_printed_as_they_are_made(decided, client, worker, mon
         if len(looks) > 3:
             raise KeyboardInterrupt
         client.select_destinations(SPEC, [f"later-{len(looks)}"])
-        worker[0].decisions.recorder.write()
+        worker[0].parts.recorder.write()
 
     monkeypatch.setattr(time, "sleep", look)
     _, out, _ = decided("decision", "tail", "-n", "0", "--json")

@@ -25,7 +25,7 @@ def rehearse(worker, ctl):
     """Runs the command; returns its status, output and error."""
 
     def run(*words):
-        worker[0].decisions.recorder.write()
+        worker[0].parts.recorder.write()
         return ctl("rehearse", *words)
 
     return run

@@ -41,7 +41,7 @@ def watched(monkeypatch):
 def daemon(watched, clock, notified):
     """Of a worker that starts, lacks nothing and does not hang."""
     worker = Mock()
-    worker.is_alive.return_value = None
+    worker.vitals.is_alive.return_value = None
     worker.monitor.last_missing.return_value = []
     return Daemon(worker, Mock())
 
@@ -78,7 +78,7 @@ def test_without_a_watchdog_no_heartbeat_is_sent(monkeypatch, notified, environm
 
 
 def test_a_worker_that_starts_sends_heartbeats(daemon, notified):
-    daemon._worker.is_alive.return_value = "not asked yet"
+    daemon._worker.vitals.is_alive.return_value = "not asked yet"
     daemon._send_heartbeats()
     assert notified == ["WATCHDOG=1"]
     assert sent(daemon) == ALIVE
@@ -87,14 +87,14 @@ def test_a_worker_that_starts_sends_heartbeats(daemon, notified):
 def test_a_worker_that_hangs_sends_no_heartbeats_until_it_goes_on(daemon, notified, clock, caplog):
     daemon._start()
     notified.clear()
-    daemon._worker.is_alive.return_value = "no heartbeat"
+    daemon._worker.vitals.is_alive.return_value = "no heartbeat"
     for _ in range(3):
         daemon._send_heartbeats()
         clock.now_s += 10
     assert notified == ["STATUS=Hangs: no heartbeat"]
     assert sent(daemon) == READY
     assert caplog.text.count("The worker hangs: no heartbeat") == 1
-    daemon._worker.is_alive.return_value = None
+    daemon._worker.vitals.is_alive.return_value = None
     daemon._send_heartbeats()
     assert notified[1:] == ["WATCHDOG=1", "STATUS=Serving"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from replay.balance.day import MINUTES, Day, drawn
 from replay.balance.simulation import HOUR, Outcome, Simulation
-from scheduler_worker.factories import POLICY_UNITS, registered
+from scheduler_worker.compose.packages import POLICY_UNITS, registered
 from scheduler_worker.scheduling.catalogue import parameter_values
 from scheduler_worker.scheduling.plugin import Balance, UnitContext
 

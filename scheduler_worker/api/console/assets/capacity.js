@@ -2,6 +2,7 @@
 
 import { choice, el, field, fill, table } from "./dom.js";
 import { count, things } from "./format.js";
+import { notAskedOf } from "./explaining.js";
 import { FlavorForm, asking, flavorChoice, seenFlavors } from "./flavors.js";
 import { items, request } from "./http.js";
 import { attemptForm, showProblem } from "./problems.js";
@@ -169,7 +170,7 @@ async function counted(flavors, setting, options) {
       }
       throw error;
     });
-    answer.flavors.forEach((each, at) => (found[places[at]] = each));
+    answer.flavors.forEach((each, at) => (found[places[at]] = { ...each, not_asked: answer.not_asked }));
   }
   return found;
 }
@@ -194,7 +195,7 @@ function resultOf(found, choosing) {
 }
 
 /** The parts of one flavor's capacity by cluster and zone, and what keeps more from fitting. */
-function partsOf({ name, clusters }) {
+function partsOf({ name, clusters, not_asked: notAsked }) {
   const rows = (cells) => clusters.flatMap((each) => cells(each).map((some) => [each.cluster, ...some]));
   const part = (caption, columns, found) => (found.length ? table(caption, ["Cluster", ...columns], found) : null);
   const ofObject = (field, cells) => rows((each) => Object.entries(each[field]).map(([key, value]) => [key, ...cells(value)]));
@@ -206,5 +207,6 @@ function partsOf({ name, clusters }) {
     part("By zone", ["Zone", "More that fit"], ofObject("zones", (instances) => [number(instances)])),
     part("What limits it", ["Resource or filter", "Runs out first on", "Full already"], ofObject("limited_by", (each) => [things(each.hosts, "host"), things(each.full_hosts, "host")])),
     part("What filters lose", ["Filter", "Rejected", "Room on them"], ofObject("lost_to", (each) => [things(each.hosts, "host"), number(each.instances)])),
+    notAskedOf({ not_asked: notAsked }),
   ];
 }

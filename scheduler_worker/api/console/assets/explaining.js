@@ -27,11 +27,16 @@ function shareOf(left, all) {
   return el("span", { class: "bar funnel", role: "img", "aria-label": `${count(left)} of ${count(all)} hosts` }, part);
 }
 
+/** What the process that answered could not ask. */
+export const notAskedOf = (found) => found.not_asked.map((what) =>
+  el("p", { class: "note" }, `${what} was not asked: its library is not installed where this was answered.`));
+
 /** What `explain` answers: the sentence, and the first hosts that pass. */
 export function explanationOf(found) {
   const verdicts = found.verdicts.filter((each) => each.rejected_by === null);
   return [
     el("p", { class: "sentence" }, found.sentence ?? found.reason ?? "A host would be chosen."),
     verdicts.length ? table("The first hosts that pass now", ["Host", "Weight"], verdicts.map((each) => [linkTo(each.host), figure(each.weight)])) : null,
+    ...notAskedOf(found),
   ];
 }

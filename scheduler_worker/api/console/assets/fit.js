@@ -1,7 +1,7 @@
 // Whether an instance of a flavor would fit on one host, and if not, why. Nothing is reserved.
 
 import { el, fill, table } from "./dom.js";
-import { figure, linkTo } from "./explaining.js";
+import { figure, linkTo, notAskedOf } from "./explaining.js";
 import { FlavorForm, asking, flavorChoice, seenFlavors } from "./flavors.js";
 import { request } from "./http.js";
 import { attempt, attemptForm } from "./problems.js";
@@ -20,7 +20,8 @@ export function fitOf(current, signal) {
       // In the host's own cluster: others need not be looked at.
       const { devices = [], ...asked } = flavor.read("/spec_obj/flavor");
       const body = { spec_obj: { flavor: asked, scheduler_hints: { cluster: [host.cluster] }, ...asking(devices) }, hosts: [host.name] };
-      fill(answer, verdictOf(host, await request("POST", "/v1/explain", { body, signal })));
+      const found = await request("POST", "/v1/explain", { body, signal });
+      fill(answer, verdictOf(host, found), notAskedOf(found));
     });
   });
   const box = el("details", { id: "fit" }, el("summary", {}, "Would this flavor fit here, and if not, why?"), form, answer);

@@ -314,13 +314,15 @@ def test_a_hosts_providers_come_with_its_report(world, source):
     providers: Any = Providers()
     fed._deps = fed._deps._replace(providers=providers)
     fed.run_due()
-    assert "still being read" in (fed.unready() or "")
+    assert "still being read" in (fed.readiness.unready() or "")
     Providers.is_begun = True
     look(fed, world=world)
-    assert "still being read" in (fed.unready() or "")  # one that is full is not in the sums
+    assert "still being read" in (
+        fed.readiness.unready() or ""
+    )  # one that is full is not in the sums
     Providers.lacking = ""
     look(fed, world=world)
-    assert fed.unready() is None
+    assert fed.readiness.unready() is None
     found = records(world)
     assert (found["a"].resource_providers, found["a"].disk_available_least) == ((tree,), None)
     assert (found["b"].resource_providers, found["b"].disk_available_least) == ((), 7)
@@ -350,7 +352,7 @@ def test_a_cell_that_cannot_be_read_does_not_keep_requests_waiting(world, source
     source.down = {OTHER_CELL}
     fed = feeder(world, source)
     fed.run_due()
-    assert fed.unready() is None
+    assert fed.readiness.unready() is None
 
 
 def test_services_are_read_again_as_soon_as_a_cell_can_be(world, source, fed):

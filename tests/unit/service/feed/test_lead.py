@@ -35,7 +35,7 @@ def test_one_of_two_workers_feeds_and_the_other_goes_on_from_there(world, source
     other.run_due()
     assert on_host(beside, "b") == {"i1"}
     assert source.calls["read"] == calls["read"] + 1  # of the one host that has changed
-    assert other.unready() is None
+    assert other.readiness.unready() is None
     before = source.calls.copy()
     look(fed, SECOND_S, world=world)
     assert source.calls == before  # it has lost the turn
@@ -52,7 +52,7 @@ def test_a_worker_that_is_held_up_leaves_the_lead_to_another(
     def another_takes_over():
         world.clock.advance(SILENT_S + SECOND_S)
         other.run_due()
-        assert fed.unready() is None  # a request reads who leads
+        assert fed.readiness.unready() is None  # a request reads who leads
         source.down = {"api"}  # which the worker would tell the others
 
     target = source if owner == "source" else fed._threads
@@ -102,19 +102,19 @@ def test_another_worker_goes_on_with_a_first_reading(world, source, monkeypatch,
     fed = feeder(world, source)
     fed.run_due()
     assert len(records(world)) == 500
-    assert fed.unready()
+    assert fed.readiness.unready()
     source.place("i1", "n000")
     monkeypatch.setattr(source, "read", noted)
     beside = world.beside()
     other = feeder(beside, source, name="other")
     world.clock.advance(2 * INTERVAL_S)
     other.run_due()
-    assert other.unready() is None
+    assert other.readiness.unready() is None
     assert len(records(beside)) == 603
     assert on_host(beside, "n000") == {"i1"}
     assert read == {"n000", "c", *(f"n{number:03}" for number in range(498, 600))}
     look(fed, SECOND_S, world=world)
-    assert fed.unready() is None
+    assert fed.readiness.unready() is None
     assert "500 of 603 hosts are read" in caplog.text
 
 
@@ -145,11 +145,11 @@ def test_after_an_outage_of_all_workers_nothing_counts_as_known_from_the_first_m
 ):
     other, heard = feeder(world.beside(), source, name="other"), []
     world.clock.advance(SILENT_S + SECOND_S)
-    before_next(monkeypatch, other, "_publish", lambda: heard.append(other.unready()))
-    before_next(monkeypatch, source, "outline", lambda: heard.append(other.unready()))
+    before_next(monkeypatch, other, "_publish", lambda: heard.append(other.readiness.unready()))
+    before_next(monkeypatch, source, "outline", lambda: heard.append(other.readiness.unready()))
     other.run_due()
     assert ["still being read" in (text or "") for text in heard] == [True, True]
-    assert other.unready() is None
+    assert other.readiness.unready() is None
 
 
 def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
@@ -181,16 +181,16 @@ def test_requests_are_refused_until_all_hosts_are_known(world, source):
 def test_another_worker_hears_at_once_that_all_hosts_are_known(world, source):
     beside = world.beside()
     other = feeder(beside, source, name="other")
-    assert other.unready()
+    assert other.readiness.unready()
     feeder(world, source).run_due()
-    assert other.unready() is None
+    assert other.readiness.unready() is None
 
 
 def test_requests_are_refused_when_nobody_has_fed_for_long(world, source, fed):
     world.clock.advance(SILENT_S + 1)
-    assert "for 61 s" in (fed.unready() or "")
+    assert "for 61 s" in (fed.readiness.unready() or "")
     fed.run_due()  # that all services are down by now is known, too
-    assert fed.unready() is None
+    assert fed.readiness.unready() is None
     with pytest.raises(NoValidHost):
         world.scheduler.select(request("i1"))
 

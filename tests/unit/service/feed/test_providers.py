@@ -318,22 +318,22 @@ def test_a_worker_that_gets_the_turn_begins_anew():
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_every_worker_knows_what_is_shared_and_reads_it_again_each_minute(caplog, is_leader):
     reading = Reading("a", is_leader=is_leader)
-    assert reading.feed.sharing.known() is None
+    assert reading.sharing.known() is None
     reading.placement.add_child("nfs", "nfs", DISK_GB=100)
     reading.placement.shares = {"nfs"}
     with caplog.at_level(logging.INFO):
         reading.run()
     assert "what these resource providers share: nfs" in caplog.text
-    [found] = reading.feed.sharing.known()
+    [found] = reading.sharing.known()
     assert (found.name, found.inventories["DISK_GB"].total, found.usages) == ("nfs", 100, {})
     reading.placement.allocations["nfs"] = {"i1": {"DISK_GB": 10}, "i2": {"DISK_GB": 20}}
     reading.run(59)
-    assert reading.feed.sharing.known() == (found,)
+    assert reading.sharing.known() == (found,)
     reading.run(2)
-    assert reading.feed.sharing.known()[0].usages == {"DISK_GB": 30}
+    assert reading.sharing.known()[0].usages == {"DISK_GB": 30}
     reading.placement.is_away = True
     reading.run(61)
-    assert [each.name for each in reading.feed.sharing.known()] == ["nfs"]
+    assert [each.name for each in reading.sharing.known()] == ["nfs"]
 
 
 # Looks
@@ -430,7 +430,7 @@ def test_what_is_asked_of_placement_is_counted():
     observer = CountingObserver()
     reading = Reading("a", "b", observer=observer)
     reading.run()
-    assert observer.of(events.PROVIDER_READS) == {"list": 4, "sums": 2, "use": 2, "facts": 2}
+    assert observer.of(events.PROVIDER_READS) == {"list": 3, "sums": 2, "use": 2, "facts": 2}
     reading.placement.is_away = True
     reading.run_for(70)
     assert observer.of(events.PROVIDER_FAILURES)["list"] > 1

@@ -174,7 +174,7 @@ def test_a_rebuild_check_is_not_compared(bed):
 
 
 def test_nothing_is_decided_before_all_hosts_are_known():
-    bed = Bed(SimpleNamespace(feed=SimpleNamespace(unready=lambda: "reading")))
+    bed = Bed(SimpleNamespace(readiness=SimpleNamespace(unready=lambda: "reading")))
     with pytest.raises(NoValidHost, match="reading"):
         bed.dry_run.take(request("i1"))
     assert bed.waiting == 0

@@ -342,7 +342,7 @@ def test_vms_may_be_reported_as_a_list(scenario):
 
 def test_without_an_interval_there_is_no_tuning(scenario):
     off = Tuner(
-        scenario.world.fleet, scenario.files, scenario.agents, scenario.world.clock,
+        scenario.world.fleet, scenario.tuner.policies, scenario.agents, scenario.world.clock,
         settings=type(scenario.settings)(interval_s=0.0),
     )  # fmt: skip
     off.start()

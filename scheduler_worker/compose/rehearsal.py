@@ -8,17 +8,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
+from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from scheduler_worker import factories
-from scheduler_worker.backends.clock import StandingClock
-from scheduler_worker.backends.memory import MemoryState
+from msgspec import structs
+
+from scheduler_worker.backends.settings import StateSettings
+from scheduler_worker.compose import engines
+from scheduler_worker.compose.parts import Parts
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.simulations import SimulationSummary
+from scheduler_worker.observer import Outcome
+from scheduler_worker.service.placement.dependencies import PlacementLimits
+from scheduler_worker.service.placement.scheduler import Keep
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.copies import Snapshot
 from scheduler_worker.service.simulation.deciding import (
@@ -29,7 +35,6 @@ from scheduler_worker.service.simulation.deciding import (
     planned,
     summarized,
 )
-from scheduler_worker.service.state.replica import Fleet
 
 Item = TypeVar("Item")
 
@@ -37,6 +42,36 @@ MAX_CHANGES = 500
 """Changes of each kind that a summary for the REST API lists."""
 _PROGRESS_S = 0.5
 _NICENESS = 10
+
+
+class _RehearsalParts(Parts):
+    """Parts on copies: a state in memory, at a moment that lasts; nobody is talked to."""
+
+    def __init__(self, settings: Settings, now_s: float) -> None:
+        super().__init__(
+            structs.replace(
+                settings,
+                state=StateSettings(url="memory://", hold_timeout_s=FOR_EVER_S),
+                placement=PlacementLimits(
+                    hold_timeout_s=FOR_EVER_S,
+                    reservation_ttl_s=FOR_EVER_S,
+                    wait_timeout_s=0.0,
+                    max_reservations=10**9,
+                    max_attempts=1,
+                ),
+                attestation=None,
+                claims=None,
+                nova_feed=None,
+                decisions=None,
+            ),
+            clock=engines.standing_clock(now_s),
+        )
+        self.outcomes: list[Outcome] = []
+        """How requests ended, the last one last."""
+
+    @cached_property
+    def keep(self) -> Keep:
+        return lambda _, outcome, __: self.outcomes.append(outcome)
 
 
 def rehearse(
@@ -58,22 +93,18 @@ def rehearse(
         RequestError: names a host or cluster that is not there, or what is wrong in a report.
         ConfigError, ClusterPolicyError: the options, or the policy, cannot be used.
     """
-    sandboxes = factories.build_sandboxes(settings)
-    with nullcontext() if sandboxes is None else closing(sandboxes):
-        pipelines = factories.compile_pipelines(settings.options, sandboxes=sandboxes)
+    with closing(_RehearsalParts(settings, snapshot.now_s)) as parts:
+        pipelines, fleet = parts.pipelines(), parts.fleet
         if tried.policy is not None:
             pipelines.compile(tried.policy)
         plan = planned(snapshot, decisions, pipelines)
-        clock = StandingClock(snapshot.now_s)
-        state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
-        plan.snapshot.having(alterations(plan.snapshot, tried)).write_to(state)
-        fleet = Fleet(state, default_cluster=settings.default_cluster)
+        plan.snapshot.having(alterations(plan.snapshot, tried)).write_to(parts.state)
         fleet.refresh_globals()
         if tried.added:
-            factories.build_inventory(settings, fleet).update_hosts(tried.added)
+            parts.inventory.update_hosts(tried.added)
         total = len(plan.decisions)
         say(0, total)
-        made = decided(plan, fleet, state, clock, pipelines)
+        made = decided(plan, parts.scheduler, parts.outcomes, fleet, pipelines)
         changed = []
         left_out = dict(plan.left_out)
         for decision in watched(made, lambda done: say(done, total)):

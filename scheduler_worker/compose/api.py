@@ -1,9 +1,7 @@
-"""Builds a process that serves the REST API: beside the workers, or with a worker inside.
+"""A process that serves the REST API: beside the workers, or with a worker inside. ::
 
-::
-
-    with api_process.build(conf.load(["--config-file", path])).running() as api:
-        print(api.url)
+with build_api(conf.load(["--config-file", path])).running() as api:
+print(api.url)
 """
 
 import contextlib
@@ -16,7 +14,6 @@ from wsgiref.types import WSGIApplication
 
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
 from scheduler_worker.api import console
 from scheduler_worker.api.application import Application
@@ -27,12 +24,11 @@ from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
-from scheduler_worker.api_process.simulations import Simulations
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.sandbox.pool import Sandboxes
-from scheduler_worker.backends.watched import WatchedState
-from scheduler_worker.components import Components, Hook
-from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.components import Component, Components, Hook
+from scheduler_worker.compose.parts import Parts
+from scheduler_worker.compose.rehearsals import Simulations
+from scheduler_worker.compose.worker import Worker, build_worker
+from scheduler_worker.conf import Configuration
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.events import HTTP_ENDED
 from scheduler_worker.extras import needing_extra
@@ -45,18 +41,12 @@ from scheduler_worker.operations.reread import RereadFile
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import StoreUseCases, UseCases
 from scheduler_worker.operations.workers import POLICY_STORE, STATE
-from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.scheduling.catalogue import Catalogue
-from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.audit import SharedAudit
-from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
-from scheduler_worker.service.policies.trust import Trust
 from scheduler_worker.service.policies.units import watch
-from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.tuning.policies import TuningPolicies
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
@@ -150,70 +140,60 @@ class ApiProcess:
 
     def __init__(
         self,
-        settings: Settings,
-        *,
-        services: UseCases,
-        pipelines: Callable[[], Pipelines],
-        store: PolicyStore,
-        state: WatchedState,
-        clock: Clock,
-        close: Callable[[], object],
+        parts: Parts,
         keystone: "KeystoneTokens | None" = None,
-        worker: app.Worker | None = None,
-        trust: Trust | None = None,
-        refresh_units: Callable[[], object] = lambda: None,
+        worker: Worker | None = None,
     ) -> None:
-        """``close`` closes the shared state; a worker does so itself, and has its own monitor.
-
-        Binds the port.
-
-        ``trust`` is polled, for explanations, and ``refresh_units`` called to read changed files of
-        external units; a worker inside does both itself.
-        """
-        self._pipelines = pipelines
-        self._refresh_units = refresh_units
+        """A ``worker`` shares its parts, closes them, and has its own monitor. Binds the port."""
+        settings = parts.settings
+        self._parts = parts
         self._registered: Catalogue | None = None
-        self._fleet = services.fleet
-        self._store = store
         self.worker = worker
-        self.administration = factories.build_administration(
-            store, pipelines, services.policies, clock
-        )
-        self._simulations = Simulations(settings, services.fleet, services.decisions)
-        self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
+        self.administration = parts.administration
+        self._rehearsals = Simulations(settings, parts.fleet, parts.decisions)
+        self._needed = Dependencies({STATE: parts.state.problem, POLICY_STORE: self._store_problem})
         monitor = None if worker else ApiMonitor(self._needed, self.failure, settings.monitoring)
         self.monitor = monitor
-        self.services = services._replace(
+        self.services = parts.services._replace(
             clusters=self._clusters,
-            store=StoreUseCases(self.administration, self._simulations, self._needed.problems),
+            store=StoreUseCases(self.administration, self._rehearsals, self._needed.problems),
         )
         who = users(settings.api)
-        self.api = Api(settings.api, self.services, who, clock, keystone, observer=monitor)
+        self.api = Api(settings.api, self.services, who, parts.clock, keystone, observer=monitor)
         protect = keystone.protect if keystone else lambda application: application
         server = self._server = ApiServer(settings.api, protect(self.api.application), monitor)
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
-            Hook(stop=store.close),
-            Hook(stop=close)
-            if worker is None
-            else Hook(worker.start, lambda: worker.stop(self._stop_timeout_s)),
-            trust,
+            *self._alone() if worker is None else self._with(worker),
             Hook(self._register_units),
             watch(self._units_changed, self._register_units),
             Reconciler(
                 self.administration,
                 report=LOG.warning,
                 audit_retention_days=settings.policy_store.audit_retention_days,
-                shared_entries=SharedAudit(services.fleet.store, clock),
+                shared_entries=SharedAudit(parts.state, parts.clock),
             ),
-            Hook(stop=self._simulations.stop),
+            Hook(stop=self._rehearsals.stop),
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
         )
 
+    def _alone(self) -> Iterator[Component | None]:
+        parts = self._parts
+        yield Hook(stop=parts.close)
+        yield parts.trust  # for explanations, as well as what is shared
+        yield Hook(stop=partial(parts.scheduler.close, 0.0))
+        yield parts.sharing
+
+    def _with(self, worker: Worker) -> Iterator[Component | None]:
+        yield Hook(stop=self._parts.policy_store.close)
+        yield Hook(worker.start, lambda: worker.stop(self._stop_timeout_s))
+
     def _store_problem(self) -> str | None:
         try:
-            self._store.attachment("")  # the cheapest question: no cluster has this name
+            self._parts.policy_store.attachment(
+                ""
+            )  # the cheapest question: no cluster has this name
         except PolicyStoreUnavailable as error:
             return str(error)
         return None
@@ -229,14 +209,17 @@ class ApiProcess:
 
     def _clusters(self) -> list[str]:
         """All clusters, and the one for hosts that name none, which need not have hosts yet."""
-        return sorted({*self.administration.attachments.clusters(), self._fleet.default_cluster})
+        return sorted(
+            {*self.administration.attachments.clusters(), self._parts.fleet.default_cluster}
+        )
 
     def _units_changed(self) -> bool:
-        self._refresh_units()
-        return self._pipelines().catalogue is not self._registered
+        if self.worker is None:  # which does so itself
+            self._parts.refresh_units()
+        return self._parts.pipelines().catalogue is not self._registered
 
     def _register_units(self) -> None:
-        catalogue = self._pipelines().catalogue
+        catalogue = self._parts.pipelines().catalogue
         self.administration.register_units()
         self._registered = catalogue
 
@@ -286,23 +269,6 @@ def _console(
 # How it is built
 
 
-class _Compiled:
-    """The compiled policies of a process without a worker."""
-
-    def __init__(
-        self, settings: Settings, trust: Trust | None, sandboxes: Sandboxes | None
-    ) -> None:
-        """Raises as :func:`.factories.compile_pipelines` does."""
-        self._compile = partial(factories.compile_pipelines, settings.options, trust, sandboxes)
-        self._sandboxes = sandboxes
-        self.pipelines = self._compile()
-
-    def refresh(self) -> None:
-        """Compile again if files of external units have changed."""
-        if self._sandboxes is not None and self._sandboxes.has_changed():
-            self.pipelines = self._compile()
-
-
 def _keystone(conf: Configuration, settings: ApiSettings) -> "KeystoneTokens | None":
     """Raises ConfigError where Keystone is to be asked and its library is missing."""
     if settings.auth == "local":
@@ -327,85 +293,31 @@ def refusals(conf: Configuration) -> Iterator[str]:
             yield str(error)
 
 
-def build(conf: Configuration) -> ApiProcess:
+def build_api(conf: Configuration) -> ApiProcess:
     """Build an API process beside the workers; it is not started.
 
     Raises:
         ConfigError: options that contradict each other, or a state that workers cannot share.
         BackendError: the policy store cannot be reached.
     """
-    settings = configuration.settings(conf)
-    clock = SystemClock()
-    state = WatchedState(factories.open_state(settings.state, clock), clock)
-    with contextlib.ExitStack() as opened:
-        closing = opened.enter_context(contextlib.ExitStack())
-        closing.callback(state.close)
-        if not state.characteristics.spans_processes:
+    parts = Parts(configuration.settings(conf), conf, only_reads=True)
+    try:
+        if not parts.state.characteristics.spans_processes:
             raise ConfigError(
                 "[state] url is memory://, which no worker can share; use redis://, or --embedded "
                 "for a worker inside this process"
             )
-        fleet = Fleet(state, default_cluster=settings.default_cluster)
-        trust = factories.build_trust(settings, fleet, clock)
-        sandboxes = factories.build_sandboxes(settings)
-        kept = factories.open_decision_history(settings, fleet, clock)
-        for part in (sandboxes, kept):
-            if part is not None:
-                closing.callback(part.close)
-        compiled = _Compiled(settings, trust, sandboxes)
-        store = factories.open_policy_store(settings.policy_store)
-        opened.callback(store.close)
-        services = factories.build_services(
-            fleet,
-            lambda: compiled.pipelines,
-            down_after_s=settings.tuning.silent_after_s,
-            scheduler=Scheduler(
-                fleet=fleet,
-                lock=state,
-                pipelines=lambda: compiled.pipelines,
-                clock=clock,
-                limits=settings.placement,
-            ),
-            inventory=factories.build_inventory(settings, fleet),
-            tuning=TuningPolicies(state, factories.policy_files(settings.tuning)),
-            balancing=factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
-            decisions=kept,
-        )
-        process = ApiProcess(
-            settings,
-            services=services,
-            pipelines=lambda: compiled.pipelines,
-            store=store,
-            state=state,
-            clock=clock,
-            close=closing.close,
-            keystone=_keystone(conf, settings.api),
-            trust=trust,
-            refresh_units=compiled.refresh,
-        )
-        opened.pop_all()
-        return process
+        return ApiProcess(parts, _keystone(conf, parts.settings.api))
+    except BaseException:
+        parts.close()
+        raise
 
 
 def build_embedded(conf: Configuration) -> ApiProcess:
-    """Build a worker with the API in one process; raises as :func:`build` and ``app.build``."""
-    settings = configuration.settings(conf)
-    clock = SystemClock()
-    worker = app.build(conf, clock=clock)
-    with contextlib.ExitStack() as opened:
-        opened.callback(worker.stop)
-        store = factories.open_policy_store(settings.policy_store)
-        opened.callback(store.close)
-        process = ApiProcess(
-            settings,
-            services=worker.services,
-            pipelines=lambda: worker.pipelines,
-            store=store,
-            state=worker.state,
-            clock=clock,
-            close=worker.state.close,
-            keystone=_keystone(conf, settings.api),
-            worker=worker,
-        )
-        opened.pop_all()
-        return process
+    """Build a worker with the API in one process; raises as :func:`build_api` does."""
+    worker = build_worker(conf)
+    try:
+        return ApiProcess(worker.parts, _keystone(conf, worker.settings.api), worker)
+    except BaseException:
+        worker.stop()
+        raise

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories, remedies
-from scheduler_worker.backends.attestation import HttpAttestation
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker import remedies
+from scheduler_worker.compose import engines
+from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.compose.parts import Parts
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.errors import (
     BusUnavailable,
@@ -19,13 +18,11 @@ from scheduler_worker.errors import (
     ConfigError,
     StateUnavailable,
 )
-from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.policies.units import nova_pipeline
-from scheduler_worker.service.tuning.policies import TuningPolicies
 
 
 def check_reachable(conf: Configuration, *, embedded: bool) -> None:
@@ -46,8 +43,8 @@ def check_reachable(conf: Configuration, *, embedded: bool) -> None:
 
 def check_processes(settings: Settings, processes: int) -> None:
     """Raise ConfigError where several processes cannot share the configured state."""
-    with closing(factories.open_state(settings.state, SystemClock())) as state:
-        if processes > 1 and not state.characteristics.spans_processes:
+    with closing(Parts(settings)) as parts:
+        if processes > 1 and not parts.state.characteristics.spans_processes:
             raise ConfigError(
                 f"--workers {processes}: processes cannot share [state] url = "
                 f"{settings.state.url}; use redis://, or run one worker"
@@ -60,18 +57,19 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
     Replaces invalid values in ``conf``, which must not be used to start a worker afterwards.
     """
     settings, problems = configuration.inspected(conf)
+    parts = Parts(settings, conf)
     processes = conf.of_command_line("workers", 1)
     number = conf.of_command_line("instance", None)
     for attempt in (
         lambda: check_reachable(conf, embedded=embedded),
         lambda: check_processes(settings, processes),
         lambda: _check_bus(conf, settings),
-        lambda: _check_feed(conf, settings.nova_feed),
-        lambda: settings.attestation and HttpAttestation(settings.attestation),
-        lambda: factories.open_nova(conf, settings),
-        lambda: factories.open_placement(conf, settings),
-        lambda: factories.build_sandboxes(settings),
-        lambda: factories.open_tracing(settings),
+        lambda: _check_databases(settings.nova_feed),
+        lambda: parts.trust,
+        lambda: settings.balancing.target == "nova" and engines.open_nova(conf),
+        lambda: _check_placement(conf, settings),
+        lambda: parts.sandboxes,
+        lambda: engines.open_tracing(settings),
         lambda: settings.monitoring.port_of(processes - 1 if number is None else number),
         lambda: nova_pipeline(settings.options, registered(FILTERS), registered(WEIGHERS)),
     ):
@@ -79,6 +77,7 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
             attempt()
         except (ClusterPolicyError, ConfigError, ValueError) as error:
             problems.append(str(error))
+    parts.close()
     return problems
 
 
@@ -96,10 +95,9 @@ def left_out(settings: Settings) -> list[str]:
     problems: list[str] = []
     for group in (FILTERS, WEIGHERS, *POLICY_UNITS):
         registered(group, problems.append)
-    files = factories.policy_files(settings.tuning)
-    policies = TuningPolicies(MemoryState(SystemClock(), hold_timeout_s=1.0), files)
-    policies.read_from(files)
-    return [*problems, *map(str, policies.alarms)]
+    with closing(Parts(settings)) as parts:
+        parts.tuning.read_from(engines.policy_files(settings.tuning))
+        return [*problems, *map(str, parts.tuning.alarms)]
 
 
 class Connection(NamedTuple):
@@ -119,21 +117,20 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     with Bus(conf, exchange=settings.rpc.exchange) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
             yield Connection(f"RabbitMQ at {address}", refusal, fix=remedies.BUS)
-    if (nova := factories.open_nova(conf, settings)) is not None:
-        yield Connection("Nova", nova.problem(), fix=remedies.NOVA)
-    clock = SystemClock()
-    with closing(WatchedState(factories.open_state(settings.state, clock), clock)) as state:
+    if settings.balancing.target == "nova":
+        yield Connection("Nova", engines.open_nova(conf).problem(), fix=remedies.NOVA)
+    with closing(Parts(settings)) as parts:
         try:
-            problem = state.problem()
-            notes = () if problem else state.check()
+            problem = parts.state.problem()
+            notes = () if problem else parts.state.check()
         except StateUnavailable as error:
             problem, notes = str(error), ()
     yield Connection("the shared state", problem, notes, remedies.of_state(problem or ""))
     if settings.asks_placement:
-        with closing(factories.open_placement_session(conf, connections=1)) as session:
+        with closing(engines.open_placement_session(conf, connections=1)) as session:
             yield Connection("Placement", session.problem(), fix=remedies.PLACEMENT)
     if settings.nova_feed is not None:
-        with closing(factories.open_nova_databases(settings.nova_feed.databases)) as databases:
+        with closing(engines.open_nova_databases(settings.nova_feed.databases)) as databases:
             for name, problem in databases.check():
                 yield Connection(name, problem, fix=remedies.NOVA_DATABASES)
 
@@ -150,11 +147,14 @@ def _refusals_of_bus(bus: Bus, settings: Settings) -> Iterator[tuple[str, str | 
         yield bus.url, str(error)
 
 
-def _check_feed(conf: Configuration, nova: NovaFeed | None) -> None:
+def _check_databases(nova: NovaFeed | None) -> None:
     if nova is not None:
-        factories.open_nova_databases(nova.databases).close()
-        if nova.providers is not None:
-            factories.open_placement_session(conf, connections=1).close()
+        engines.open_nova_databases(nova.databases).close()
+
+
+def _check_placement(conf: Configuration, settings: Settings) -> None:
+    if settings.asks_placement:
+        engines.open_placement_session(conf, connections=1).close()
 
 
 def _check_bus(conf: Configuration, settings: Settings) -> None:

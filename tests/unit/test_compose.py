@@ -7,11 +7,14 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from scheduler_worker import app, codec, conf, factories
+from scheduler_worker import codec, conf
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.compose import engines
+from scheduler_worker.compose.packages import registered
+from scheduler_worker.compose.worker import Worker, build_worker
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.scheduling.options import ALL_FILTERS
-from scheduler_worker.service.decisions.kept import DecisionQuery
+from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.state.presence import ReportedWorkers
 from tests.support.clock import ManualClock
 from tests.support.patience import eventually
@@ -19,9 +22,9 @@ from tests.support.services import host, request, reservations_of
 from tests.support.workers import write_config
 
 
-def build(tmp_path, **groups) -> app.Worker:
+def build(tmp_path, **groups) -> Worker:
     groups.setdefault("DEFAULT", {}).setdefault("transport_url", f"local://{uuid.uuid4().hex}/")
-    return app.build(conf.load(["--config-file", str(write_config(tmp_path / "c", **groups))]))
+    return build_worker(conf.load(["--config-file", str(write_config(tmp_path / "c", **groups))]))
 
 
 def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
@@ -61,14 +64,14 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
 
 def test_a_worker_describes_its_clusters_and_reports_how_it_is(tmp_path):
     worker = build(tmp_path)
-    worker._built_s -= 60
+    worker.vitals._built_s -= 60
     with worker.running():
         workers = ReportedWorkers(worker.state)
         worker.inventory.update_hosts(decoded(host("h")))
         worker.scheduler.select(request("i1"))
-        described = worker.describe()["clusters"]["default"]
+        described = worker.vitals.describe()["clusters"]["default"]
         eventually(lambda: any(each.report for each in workers.read()))  # by its thread
-        worker._presence.renew()
+        worker.vitals.presence.renew()
         [found] = workers.read()
     counts = {"promises": 1, "in_line": 0, "waiting_for_pending": 0, "token": None}
     assert described.items() >= counts.items()
@@ -101,7 +104,7 @@ def decoded(*hosts):
 def test_every_form_of_a_redis_url_opens_an_engine(tmp_path, url):
     config = write_config(tmp_path / "c", state={"url": url})
     settings = conf.settings(conf.load(["--config-file", str(config)]))
-    state = factories.open_state(settings.state, ManualClock())
+    state = engines.open_state(settings.state, ManualClock())
     assert state.characteristics.spans_processes
     state.close()
 
@@ -187,9 +190,9 @@ def test_a_registered_class_that_cannot_be_loaded_says_why(tmp_path, monkeypatch
     (tmp_path / "registers.py").write_text("x = 1\nraise SystemExit('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
     broken = EntryPoint("Licensed", "registers:Filter", "scheduler_worker.filters")
-    monkeypatch.setattr("scheduler_worker.factories.entry_points", lambda group: [broken])
+    monkeypatch.setattr("scheduler_worker.compose.packages.entry_points", lambda group: [broken])
     found: list[str] = []
-    assert factories.registered("scheduler_worker.filters", found.append) == {}
+    assert registered("scheduler_worker.filters", found.append) == {}
     (complaint,) = found
     assert "Licensed = registers:Filter cannot be loaded" in complaint
     assert "registers.py, line 2: SystemExit: no licence" in complaint
@@ -257,7 +260,7 @@ def test_reload_of_a_broken_file_leaves_everything_as_it_was(
         break_it(tmp_path / "c")
         worker.reload()
     assert worker.pipelines.nova is before
-    assert worker._conf.filter_scheduler.host_subset_size == 3, "as a dump would show it"
+    assert worker.parts.conf.filter_scheduler.host_subset_size == 3, "as a dump would show it"
     (found,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert found.startswith("The configuration stays as it was: ")
     assert complaint in found
@@ -270,7 +273,7 @@ def test_reload_reports_a_missing_file_that_was_found_by_default(tmp_path, caplo
     (tmp_path / ".scheduler_worker").mkdir()
     found = tmp_path / ".scheduler_worker" / "scheduler_worker.conf"
     write_config(found, filter_scheduler={"host_subset_size": 3})
-    worker = app.build(conf.load())
+    worker = build_worker(conf.load())
     assert worker.pipelines.nova.selector.parameters.host_subset_size == 3
     found.unlink()
     worker.reload()
@@ -286,12 +289,12 @@ def test_reload_reads_tuning_policies_and_reports_those_that_do_not_load(tmp_pat
         worker.reload()
         policy.write_text("scope: Host\nrules: {a: {output: fan.speed}}")
         worker.reload()
-        found = worker.describe()["tuning"]
+        found = worker.vitals.describe()["tuning"]
         assert worker.missing() == [], "a broken tuning policy does not keep a worker from serving"
     assert found["policies"] == {"p": str(policy)}
     assert found["alarms"][0].startswith(f"{policy}:2:9: E_SCHEMA: rules.a: ")
     assert found["alarms"][0] in caplog.text
-    assert worker.load().tuning_alarms == 1
+    assert worker.vitals.load().tuning_alarms == 1
 
 
 def test_settings_that_endanger_the_state_are_logged(tmp_path, monkeypatch, caplog):
@@ -305,15 +308,18 @@ def test_decisions_are_kept_until_the_last_one_before_a_stop(tmp_path):
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h")))
         worker.scheduler.answered(worker.scheduler.select(request("i")))
-    [kept] = worker.decisions.kept.page(DecisionQuery()).decisions
+    log = worker.parts._decision_log
+    assert log is not None
+    decisions = KeptDecisions(log, lambda: worker.fleet.globals.names)  # the state is closed
+    [kept] = decisions.page(DecisionQuery()).decisions
     assert (kept.outline.instances, kept.outline.hosts) == (("i",), ("h",))
-    found = worker.decisions.kept.get(kept.id)
+    found = decisions.get(kept.id)
     assert [each.host for each in found.details.ranked.hosts] == ["h"]
 
 
 def test_nothing_is_kept_or_prepared_where_that_is_switched_off(tmp_path):
     worker = build(tmp_path, decisions={"enabled": False})
-    assert worker.decisions is None
+    assert worker.parts.decisions is None
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h")))
         assert worker.scheduler.select(request("i")).ranked.hosts == ()

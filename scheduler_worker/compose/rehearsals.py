@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import structs
 
-from scheduler_worker import simulation
 from scheduler_worker.components import Periodic
+from scheduler_worker.compose import rehearsal
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.decision_history import KeptDecision
@@ -117,7 +117,7 @@ class _Run(threading.Thread):
         self._reports = Periodic(f"reports of rehearsal {record.id}", self._report, _PROGRESS_S)
         self._pipe, self._peer = _PROCESSES.Pipe()
         self._process = _PROCESSES.Process(
-            target=simulation.serve, args=(self._peer, settings, tried)
+            target=rehearsal.serve, args=(self._peer, settings, tried)
         )
         self.record = record
 
