@@ -80,6 +80,10 @@ class Access:
         self._rights = rights
         self.audit = audit
 
+    def permits(self, caller: Caller, action: Right) -> bool:
+        """Whether the caller may do it somewhere; records nothing, and waits for nobody."""
+        return self._rights.may(caller, action)
+
     def check(
         self, caller: Caller, action: Right, subject: str, clusters: Collection[str] | None = None
     ) -> None:

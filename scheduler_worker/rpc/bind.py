@@ -6,9 +6,10 @@ accounts of the broker against strangers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from scheduler_worker.operations.callers import ROLES, Caller, Grant, Role, included
+from scheduler_worker.operations.callers import ROLES, Caller, Grant, Right, Role, included
 from scheduler_worker.operations.forms import parsed, plain
 from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.rights import Access
@@ -34,7 +35,10 @@ def endpoint(
     role: Role | None,
     roles: Mapping[str, Role],
 ) -> Endpoint:
-    """The operations that a worker serves; what is asked of one worker never blocks.
+    """The operations that a worker serves; a question to one worker never blocks.
+
+    Its refusal may: it is recorded in the audit, which is in the shared state. So a caller without
+    the right takes a slot.
 
     ``role`` is that of a context without roles, None: it may do nothing. ``roles`` maps Keystone's
     roles, which contexts of OpenStack's services have, to the worker's.
@@ -57,11 +61,16 @@ def endpoint(
 
         return serve
 
+    def is_permitted(right: Right | None, context: Context) -> bool:
+        return right is None or access.permits(_caller(context, role, roles), right)
+
     return Endpoint(
         NAMESPACE,
         VERSION,
         {each.name: method(each) for each in served},
-        non_blocking=frozenset(
-            each.name for each in served if each.home == "worker" and each.method == "GET"
-        ),
+        non_blocking={
+            each.name: partial(is_permitted, each.right)
+            for each in served
+            if each.home == "worker" and each.method == "GET"
+        },
     )

@@ -74,8 +74,9 @@ class Endpoint(NamedTuple):
     namespace: str | None
     version: str
     methods: Mapping[str, Callable[..., Any]]
-    non_blocking: frozenset[str] = frozenset()
-    """Methods that never block: they are answered as soon as they are decoded."""
+    non_blocking: Mapping[str, Callable[[Context], bool]] = {}
+    """Methods that are answered as soon as they are decoded -> whether they never block for a
+    caller."""
     in_order: Mapping[str, Callable[[Mapping[str, Any]], str]] = {}
     """Methods whose messages must not overtake each other -> their key, by arguments."""
 
@@ -132,7 +133,9 @@ class Dispatcher:
             for endpoint in endpoints
         ]
         self._non_blocking = {
-            (each.namespace, name) for each, _ in self._interfaces for name in each.non_blocking
+            (each.namespace, name): never_blocks
+            for each, _ in self._interfaces
+            for name, never_blocks in each.non_blocking.items()
         }
         self._in_order = {
             (each.namespace, name): key
@@ -152,9 +155,10 @@ class Dispatcher:
     def is_non_blocking(self, message: Message) -> bool:
         """Whether the method may be called by a thread that must not block."""
         try:
-            return (message.namespace, message.method) in self._non_blocking
+            never_blocks = self._non_blocking.get((message.namespace, message.method))
         except TypeError:  # a caller may send anything as a name
             return False
+        return never_blocks is not None and never_blocks(context_of(message))
 
     async def serve(
         self,

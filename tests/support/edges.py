@@ -156,14 +156,14 @@ class Edges:
         self.worker = OneWorker(scenario.tuner)
         services = rest.services._replace(store=None, worker=self.worker)
         access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
-        self._dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, role, ROLES)])
+        self.dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, role, ROLES)])
         bus: Any = self
         self.client_of_it = SchedulerClient(bus)
 
     # As a bus
 
     def client(self, topic: str, *, server: str | None = None, **target: Any) -> Any:
-        return _Client(self._dispatcher, server, target)
+        return _Client(self.dispatcher, server, target)
 
     # The edges
 

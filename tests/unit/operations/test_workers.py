@@ -29,8 +29,9 @@ from scheduler_worker.operations.workers import (
     resume_worker,
 )
 from scheduler_worker.ports import Put, Transaction
+from scheduler_worker.rpc.dispatcher import Message
 from scheduler_worker.service.state import presence
-from tests.support.edges import OneWorker
+from tests.support.edges import Edges, OneWorker, filled
 from tests.support.interrupted import raising
 from tests.support.rest import Rest
 from tests.support.services import World
@@ -51,6 +52,15 @@ def test_a_worker_answers_with_its_state_and_only_when_it_is_named(operation, ca
     assert (found.name, found.state, found.holds.leases) == ("w1", "serving", ("east",))
     assert worker.calls == calls
     assert operation.right is (Right.DRAIN if calls else Right.READ)
+
+
+@pytest.mark.parametrize(("roles", "is_answered"), [(["auditor"], True), (["member"], False)])
+def test_a_question_is_answered_at_once_unless_its_refusal_has_to_be_recorded(roles, is_answered):
+    message = Message(
+        method="get_worker", namespace="scheduler_worker", version="1.5", args={"worker": "w1"},
+        context={"roles": roles},
+    )  # fmt: skip
+    assert Edges(filled()).dispatcher.is_non_blocking(message) is is_answered
 
 
 def test_every_operation_of_one_worker_names_it():
