@@ -1,41 +1,45 @@
-"""Budgets of lines: each folder has at most so many, and its budget follows the size down."""
+"""Budgets of lines: each top folder has a base, each feature adds what it says, and a little slack.
+
+A change that is no feature stays within the slack; deleting gives it back. A feature adds a section
+of its own to ``budgets.toml`` with the lines that its commit states.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SLACK = 0.02
-"""How far a budget may be above the size, as a share of the size."""
+"""Of base and features together."""
+Figures = Mapping[str, Mapping[str, int]]
+"""``base``, and each feature by name: top folder -> lines."""
 
 
 def folder_lines(root: Path, folders: Mapping[str, int]) -> dict[str, int]:
-    """The physical lines of ``*.py`` by folder; a file counts for the innermost of the folders."""
-    lines = dict.fromkeys(folders, 0)
-    for top in {folder.partition("/")[0] for folder in folders}:
-        for path in (root / top).rglob("*.py"):
-            parents = [str(parent) for parent in path.relative_to(root).parents]
-            innermost = next(folder for folder in parents if folder in lines or folder == top)
-            lines[innermost] = lines.get(innermost, 0) + len(path.read_bytes().splitlines())
-    return lines
+    """The physical lines of ``*.py`` below each folder."""
+    return {
+        folder: sum(len(path.read_bytes().splitlines()) for path in (root / folder).rglob("*.py"))
+        for folder in folders
+    }
 
 
-def table(lines: Mapping[str, int], budgets: Mapping[str, int]) -> Iterator[str]:
-    width = max(map(len, lines), default=0)
-    yield f"{'package':{width}}   lines  budget"
+def stated(folder: str, figures: Figures) -> int:
+    """Base and features."""
+    return sum(each.get(folder, 0) for each in figures.values())
+
+
+def table(lines: Mapping[str, int], figures: Figures) -> Iterator[str]:
+    width = max(map(len, lines))
+    yield f"{'folder':{width}}   lines  stated   spare"
     for folder, count in sorted(lines.items()):
-        yield f"{folder:{width}}  {count:6}  {budgets.get(folder, 0):6}"
+        sum_of = stated(folder, figures)
+        yield f"{folder:{width}}  {count:6}  {sum_of:6}  {int(sum_of * (1 + SLACK)) - count:6}"
 
 
-def problems(lines: Mapping[str, int], budgets: Mapping[str, int]) -> Iterator[str]:
-    """A sentence for each folder above its budget, and for each budget too far above its size."""
+def problems(lines: Mapping[str, int], figures: Figures) -> Iterator[str]:
+    """A sentence for each folder above what was stated and the slack."""
     for folder, count in sorted(lines.items()):
-        budget = budgets.get(folder, 0)
-        if count > budget:
-            yield f"{folder}: {count} lines, at most {budget}; delete some, or say why it grows"
-        elif budget > count * (1 + SLACK):
-            yield f"{folder}: {count} lines, budget {budget}; lower it with tools/sizes --lower"
-
-
-def text(lines: Mapping[str, int], budgets: Mapping[str, int]) -> str:
-    """The file of the budgets, each lowered to the size; none is raised."""
-    lowered = {folder: min(budget, lines[folder]) for folder, budget in sorted(budgets.items())}
-    return "".join(f'"{folder}" = {budget}\n' for folder, budget in lowered.items() if budget)
+        most = int(stated(folder, figures) * (1 + SLACK))
+        if count > most:
+            yield (
+                f"{folder}: {count} lines, at most {most}; delete some, or state a feature's lines "
+                "in tools/sizes/budgets.toml"
+            )
