@@ -15,7 +15,8 @@ from scheduler_worker.codec.primitives import ObjectKind, is_primitive, members,
 from scheduler_worker.codec.typed import typed, wrong
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostReport, seconds
+from scheduler_worker.model.host_records import seconds
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import ResourceProvider
 
 MAX_HOSTS = 100_000

@@ -12,7 +12,7 @@ from scheduler_worker.codec.primitives import ObjectKind
 from scheduler_worker.model import requests
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Selection
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.sizes import Name, Size
 
 _STAMPS = frozenset({"created_at", "updated_at", "deleted_at", "deleted"})

@@ -19,7 +19,7 @@ from scheduler_worker.compose import rehearsal
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.decision_history import KeptDecision
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.simulations import Asked, SimulationRecord, SimulationSummary
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scheduler_worker.model import host_records
 from scheduler_worker.model.claims import Resources
-from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_records import HOST_FACTS, HostRecord
 from scheduler_worker.model.inventories import UNUSED, Provided, has_inventories, unused
 from scheduler_worker.model.providers import ProviderTree, read_providers
 from scheduler_worker.model.topology import (
@@ -40,24 +40,20 @@ def _provider_tree(record: HostRecord) -> ProviderTree:
     return read_providers(record.uuid, record.traits, record.resource_providers)
 
 
+_DTYPES = {int: "i8", float: "f8"}
+_PLAIN = (
+    HostColumn(fact.column, _DTYPES[kind], fact.unit, attrgetter(name))
+    for name, (kind, fact) in HOST_FACTS.items()
+    if fact.column
+)
 COLUMNS = (
-    HostColumn("total_usable_ram_mb", "i8", "MiB", attrgetter("memory_mb")),
+    *_PLAIN,
     HostColumn("free_ram_mb", "i8", "MiB", host_records.free_ram_mb),
-    HostColumn("total_usable_disk_gb", "i8", "GiB", attrgetter("local_gb")),
     HostColumn("disk_mb_used", "i8", "MiB", lambda r: 1024 * r.local_gb_used),
     HostColumn("free_disk_mb", "i8", "MiB", host_records.free_disk_mb),
-    HostColumn("vcpus_total", "i8", "vCPU", attrgetter("vcpus")),
-    HostColumn("vcpus_used", "i8", "vCPU", attrgetter("vcpus_used")),
-    HostColumn("cpu_allocation_ratio", "f8", "", attrgetter("cpu_allocation_ratio")),
-    HostColumn("ram_allocation_ratio", "f8", "", attrgetter("ram_allocation_ratio")),
-    HostColumn("disk_allocation_ratio", "f8", "", attrgetter("disk_allocation_ratio")),
-    HostColumn("reserved_host_cpus", "i8", "vCPU", attrgetter("reserved_host_cpus")),
-    HostColumn("reserved_host_memory_mb", "i8", "MiB", attrgetter("reserved_host_memory_mb")),
-    HostColumn("reserved_host_disk_mb", "i8", "MiB", attrgetter("reserved_host_disk_mb")),
     HostColumn("num_instances", "i8", "", lambda r: host_records.stat(r, "num_instances")),
     HostColumn("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
     HostColumn("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
-    HostColumn("hypervisor_version", "i8", "", attrgetter("hypervisor_version")),
     HostColumn("has_inventories", "?", "", has_inventories),
     HostColumn("unused_vcpu", "i8", "vCPU", partial(unused, resource_class="VCPU")),
     HostColumn("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),
@@ -76,7 +72,10 @@ COLUMNS = (
     HostColumn("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
     HostColumn("service_forced_down", "?", "", host_records.is_forced_down),
 )
-"""Every numeric host fact. A name without a docstring elsewhere is Nova's ``HostState`` name."""
+"""Every numeric host fact: what records have as it is, then what is computed of them.
+
+A name without a docstring elsewhere is Nova's ``HostState`` name.
+"""
 
 COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 
 _SETTLED_S = 2.0
 """Times of change are whole seconds: this long after a row was first seen with one, no other

@@ -17,6 +17,7 @@ from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
 from scheduler_worker.model.host_records import (
+    FIELD_OF,
     HostCounts,
     HostRecord,
     HvSpec,
@@ -247,7 +248,6 @@ class HostState:
 
 OfOne = Callable[[HostState], Any]
 OfAll = Callable[[Hosts], Values]
-_OTHER_NAMES = {"supported_instances": "supported_hv_specs", "updated": "updated_at"}
 
 
 def _column_of_a_row(name: str) -> property:
@@ -259,8 +259,8 @@ def _column_of_a_row(name: str) -> property:
 
 for _column in COLUMNS:
     setattr(HostState, _column.name, _column_of_a_row(_column.name))
-for _name in HostState.__annotations__:
-    setattr(HostState, _name, property(attrgetter(f"record.{_OTHER_NAMES.get(_name, _name)}")))
+for _name in HostState.__annotations__.keys() | FIELD_OF.keys() - COLUMN_NAMES:
+    setattr(HostState, _name, property(attrgetter(f"record.{FIELD_OF.get(_name, _name)}")))
 
 
 class HostSubset(Hosts):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.host_records import HostReport
+    from scheduler_worker.model.host_reports import HostReport
     from scheduler_worker.model.policies import ClusterPolicy
     from scheduler_worker.model.simulations import Asked, SimulationRecord
     from scheduler_worker.model.worker_reports import WorkerFacts

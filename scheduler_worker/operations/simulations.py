@@ -23,7 +23,7 @@ from scheduler_worker.operations.operation import Call, Moment, Page, PageQuery,
 from scheduler_worker.operations.policies import PolicyText
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.host_records import HostReport
+    from scheduler_worker.model.host_reports import HostReport
 
 DEFAULT_SPAN_S = 86_400.0
 MAX_HOSTS = 1000

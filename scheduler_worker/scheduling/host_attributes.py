@@ -13,19 +13,13 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.model.host_records import FIELD_OF
 from scheduler_worker.model.hosts import HostState
 
 CONSUMED = frozenset(
     {"free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops", "instances"}
 )
-ATTRIBUTES = CONSUMED | {
-    *("aggregates", "cell_uuid", "host", "host_ip", "limits", "nodename", "service", "uuid"),
-    *("cpu_info", "metrics", "numa_topology", "stats", "supported_instances", "updated"),
-    *("hypervisor_hostname", "hypervisor_type", "hypervisor_version"),
-    *("total_usable_disk_gb", "total_usable_ram_mb", "vcpus_total"),
-    *("cpu_allocation_ratio", "disk_allocation_ratio", "ram_allocation_ratio"),
-    *("disk_mb_used", "failed_builds"),
-}
+ATTRIBUTES = CONSUMED | FIELD_OF.keys() | {"aggregates", "limits", "disk_mb_used", "failed_builds"}
 _OPAQUE = frozenset({"aggregates", "metrics", "service", "numa_topology", "supported_instances"})
 """Attributes that have a value but no keys that a path could name."""
 

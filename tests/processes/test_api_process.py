@@ -17,7 +17,7 @@ from ovirtsdk4 import types
 from scheduler_worker.compose.api import build_api
 from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from tests.support import web
 from tests.support.patience import PROCESS_S
 from tests.support.servers import free_port

@@ -11,7 +11,7 @@ from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.compose.api import build_api
 from scheduler_worker.compose.worker import build_worker
 from scheduler_worker.errors import BackendError
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.scheduling.filters.compute import TrustedFilter
 from scheduler_worker.service.policies.trust import AttestationService
 from tests.support.certificates import Authority

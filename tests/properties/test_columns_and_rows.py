@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
-from scheduler_worker.model.host_records import merged
+from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import RequestSpec

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator
 from scheduler_worker import conf
 from scheduler_worker.compose.api import ApiProcess
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.service.inventory.inventory import Inventory
 from tests.support.patience import SOON_S
 from tests.support.servers import program

@@ -17,7 +17,7 @@ from scheduler_worker.model.feed import (
     ServiceState,
     ServiceStates,
 )
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.ports import HostSource
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.readiness import FeedReadiness

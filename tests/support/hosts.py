@@ -7,7 +7,8 @@ import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.model.host_records import HostRecord, merged
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 

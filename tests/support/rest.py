@@ -9,7 +9,7 @@ from werkzeug.test import Client, TestResponse
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import User, hashed
 from scheduler_worker.compose.api import Api
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.model.simulations import Asked, SimulationRecord
 from scheduler_worker.observer import Observer

@@ -8,7 +8,8 @@ import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.host_records import HostReport, state_of
+from scheduler_worker.model.host_records import state_of
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.operations.callers import Caller, Grant

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
-from scheduler_worker.model.host_records import merged
+from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.numa.constraints import with_topology

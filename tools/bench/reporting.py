@@ -11,7 +11,7 @@ from bench import fleet
 from bench.table import percentile, ratio, show
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import InventorySettings
 from scheduler_worker.service.state.replica import Fleet

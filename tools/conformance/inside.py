@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scheduler_worker import codec
+from scheduler_worker.model.host_reports import fields_of
 from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.topology import (
     NUMACell,
@@ -24,11 +25,12 @@ def differences(host: HostState, recorded: dict[str, Any]) -> Iterator[str]:
     Only what is recorded is compared: the topology, or the pools, or both.
     """
     [report] = codec.decode_host_reports([{"host": host.host} | recorded])
-    if TOPOLOGY in recorded:
-        found, expected = host.numa_topology, read_numa_topology(report.numa_topology)
+    reported = fields_of(report)
+    if TOPOLOGY in reported:
+        found, expected = host.numa_topology, read_numa_topology(reported[TOPOLOGY])
         yield from _compared(host.host, _cells(found), _cells(expected))
-    if POOLS in recorded:
-        pools = read_pci_pools(report.pci_device_pools or ())
+    if POOLS in reported:
+        pools = read_pci_pools(reported[POOLS] or ())
         yield from _compared(host.host, _devices(host.pci_pools), _devices(pools))
 
 

@@ -8,7 +8,7 @@ import msgspec
 from conformance import nova
 from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.model.host_records import fields_of, merged
+from scheduler_worker.model.host_reports import fields_of, merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.pipeline import Request
 

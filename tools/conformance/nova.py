@@ -12,7 +12,8 @@ from scheduler_worker import codec
 from scheduler_worker import conf as configuration
 from scheduler_worker.compose.packages import registered
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.model.host_records import fields_of, merged, seconds
+from scheduler_worker.model.host_records import seconds
+from scheduler_worker.model.host_reports import fields_of, merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.destination import RequestedDestination
 from scheduler_worker.scheduling.options import Options

@@ -8,7 +8,8 @@ import msgspec
 
 from scheduler_worker.compose.packages import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.model.host_records import HostRecord, merged
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts
 from scheduler_worker.model.requests import RequestSpec

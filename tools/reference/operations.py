@@ -1,4 +1,4 @@
-"""The tables of operations and metrics in the pages about them."""
+"""The tables of operations, reports and metrics in the pages about them."""
 
 import inspect
 import re
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from reference.metrics import metrics
+from reference.reports import fields_of_reports
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
@@ -24,7 +25,7 @@ AnyOperation = Operation[Any, Any]
 
 def with_tables() -> dict[Path, str]:
     """The pages with their blocks made anew."""
-    blocks = {"rpc.md": [_rpc()], "rest-v1.md": [_rest(), _types()]}
+    blocks = {"rpc.md": [_rpc(), fields_of_reports()], "rest-v1.md": [_rest(), _types()]}
     blocks["scheduler-workerctl.md"] = [_commands(of_store=False)]
     blocks["scheduler-worker-manage.md"] = [_commands(of_store=True)]
     blocks["monitoring.md"] = [metrics()]

@@ -7,7 +7,7 @@ from typing import Any
 from scheduler_worker.backends.nova.tables import compute_nodes, instances, seconds
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.feed import HostReading
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 
 Decode = Callable[[Any], list[HostReport]]
 """Decodes the reports of a message; raises RequestError."""

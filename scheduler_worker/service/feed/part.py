@@ -24,7 +24,8 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.feed import ChangedRow, Listing, Outline, Part, ServiceStates, Tail
-from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
+from scheduler_worker.model.host_records import ClusterName, HostRecord
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, Put, Store
 from scheduler_worker.service.feed.providers import ProviderFeed

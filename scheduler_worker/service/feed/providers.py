@@ -23,7 +23,8 @@ from typing import Any, cast
 from scheduler_worker import events
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, Conflict, PlacementRefused, RequestError
-from scheduler_worker.model.host_records import HostRecord, HostReport
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock

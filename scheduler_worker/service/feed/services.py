@@ -11,7 +11,8 @@ from typing import Any
 
 from scheduler_worker.errors import SourceUnavailable
 from scheduler_worker.model.feed import ServiceStates
-from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
+from scheduler_worker.model.host_records import HostRecord, is_watched
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.ports import Clock, HostSource
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.state.replica import Fleet

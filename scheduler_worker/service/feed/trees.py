@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, PlacementRefused
-from scheduler_worker.model.host_records import COMPUTE, HostReport
+from scheduler_worker.model.host_records import COMPUTE
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import (
     SHARES,
     Listed,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler_worker.model.host_records import HostRecord, HostReport
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.ports import Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

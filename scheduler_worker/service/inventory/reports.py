@@ -25,16 +25,18 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import (
     SERVICE_DOWN_TIME_S,
     UP,
-    USE_FIELDS,
     HostRecord,
-    HostReport,
     contest_of,
-    fields_of,
     is_contested,
+    reported_use,
+)
+from scheduler_worker.model.host_reports import (
+    USE_FIELDS,
+    HostReport,
+    fields_of,
     is_outdated,
     measured_at_s,
     merged,
-    reported_use,
 )
 from scheduler_worker.model.virt import bounds_of_load, over_commit_since_s
 from scheduler_worker.observer import Observer

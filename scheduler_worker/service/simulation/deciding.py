@@ -16,13 +16,8 @@ from msgspec import structs
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.decision_history import DecisionDetails, DecisionId, KeptDecision
-from scheduler_worker.model.host_records import (
-    HostRecord,
-    HostReport,
-    known_as,
-    limits_of,
-    reported_use,
-)
+from scheduler_worker.model.host_records import HostRecord, known_as, limits_of, reported_use
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.requests import RequestSpec

@@ -32,7 +32,8 @@ from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import Conflict
-from scheduler_worker.model.host_records import Departure, HostRecord, Move
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.moves import Departure, Move
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
 from scheduler_worker.service.state import records, reservations

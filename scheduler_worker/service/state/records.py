@@ -40,8 +40,9 @@ from scheduler_worker.model import policies
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.cluster_load import BalancingSwitch
-from scheduler_worker.model.host_records import Departure, HostRecord, Move
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
+from scheduler_worker.model.moves import Departure, Move
 from scheduler_worker.model.policies import ClusterPolicy, write_policy
 from scheduler_worker.ports import Put
 

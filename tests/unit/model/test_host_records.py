@@ -7,23 +7,32 @@ from scheduler_worker.model.host_records import (
     MAX_FORMER_NAMES,
     RIVALS_S,
     HostRecord,
-    HostReport,
     contest_of,
-    fields_of,
     free_disk_mb,
     free_ram_mb,
     heartbeat_s,
     is_contested,
-    merged,
     seconds,
     stat,
     state_of,
 )
+from scheduler_worker.model.host_reports import GROUP_OF, HostReport, fields_of, merged
 from scheduler_worker.model.virt import RunningVm, VirtHost, over_commit_since_s
 from tests.support.hosts import NOW_S, host_record, host_table
 
 FIRST = {"uuid": "u", "host": "h", "vcpus": 8, "memory_mb": 1000, "local_gb": 10}
+IDENTITY = {"uuid", "host", "nodename", "cluster", "cell_uuid", "updated_at"}
+ADDED = {"reported_at_s", "compute_reported_at_s", "sources", "over_commit_since_s", "schema"} | {
+    *("former_names", "contested_at_s"),
+}
+"""What the worker adds to a record."""
 STAMP = {"nodename": "h", "cluster": "c", "reported_at_s": 100.0}
+
+
+@pytest.mark.parametrize("name", HostRecord.__struct_fields__)
+def test_what_is_reported_has_a_group(name):
+    # Without one, a report of it alone would count as the compute service's heartbeat.
+    assert (name in GROUP_OF) != (name in IDENTITY | ADDED)
 
 
 def test_fields_of_a_report_are_those_it_carries():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.model.host_records import merged
+from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 
 

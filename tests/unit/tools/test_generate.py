@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from generate.cli import generate
 
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 
 FLEET = Path(__file__).resolve().parents[3] / "examples" / "fleet"
 

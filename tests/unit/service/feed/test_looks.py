@@ -10,7 +10,7 @@ import pytest
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementUnavailable, StateUnavailable, WorkerStops
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.service.feed import refreshes
 from scheduler_worker.service.feed.refreshes import Looker, RefreshRecords

@@ -7,7 +7,8 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementRefused
-from scheduler_worker.model.host_records import LONGEST_READING_S, compute_reported_at_s
+from scheduler_worker.model.host_records import compute_reported_at_s
+from scheduler_worker.model.host_reports import LONGEST_READING_S
 from scheduler_worker.model.providers import (
     MAX_CONSUMERS,
     Held,

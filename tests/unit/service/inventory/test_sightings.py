@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_reports import HostReport
 from tests.support.services import World, host
 
 ACTIVE = {"uuid": "i1", "vm_state": "active"}
