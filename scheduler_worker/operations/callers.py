@@ -1,12 +1,15 @@
 """Who asks for an operation, which roles they have, and what they may have a right to."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from scheduler_worker.service.policies.audit import Actor
+if TYPE_CHECKING:
+    from scheduler_worker.service.policies.audit import Actor
 
 Role = Literal["reader", "policy_editor", "administrator"]
 """Each may do what those before it may."""
@@ -33,6 +36,8 @@ class Caller(NamedTuple):
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
+        from scheduler_worker.service.policies.audit import Actor
+
         return Actor(self.name, self.address)
 
 
