@@ -76,7 +76,7 @@ sample: .venv/installed-dev ## Write the sample configuration and the schema of 
 	$(BIN)/oslo-config-generator --config-file etc/scheduler_worker/config-generator.conf
 	$(BIN)/scheduler-workerctl tuning schema > etc/scheduler_worker/tuning/policy.schema.json
 
-reference: .venv/installed ## Write what follows from the code anew: pages about units and operations, alerts
+reference: .venv/installed ## Write what follows from the code anew: pages, alerts, the board
 	$(BIN)/python tools/reference
 
 docs: .venv/installed-docs ## The documentation as a site with a search, in build/docs

@@ -94,7 +94,7 @@ class Series(Observer):
 
 
 def _metric(event: Event, registry: CollectorRegistry) -> Any:
-    about = f"scheduler_{event.name}", event.text, event.labels
+    about = event.metric, event.text, event.labels
     if isinstance(event, Duration):
         return prometheus_client.Histogram(*about, buckets=event.bounds_s, registry=registry)
     if isinstance(event, Level):
@@ -274,7 +274,7 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
 
 def gauge_of(gauge: Gauge, values: Iterable[tuple[Labels, float]]) -> Metric:
     """The family of a gauge that is read at each scrape."""
-    family = GaugeMetricFamily(f"scheduler_{gauge.name}", gauge.text, labels=gauge.labels)
+    family = GaugeMetricFamily(gauge.metric, gauge.text, labels=gauge.labels)
     for labels, value in values:
         family.add_metric(labels, value)
     return family

@@ -29,7 +29,7 @@ OF_THE_SCRAPE = {"instance", "job"}
 HISTOGRAM = {"bucket": {"le"}, "count": set(), "sum": set()}
 """The series of a histogram, and their own labels."""
 SERIES: dict[str, set[str]] = OF_OTHERS | {
-    f"scheduler_{event.name}{f'_{part}' if part else ''}": {*event.labels, *labels}
+    f"{event.metric}{f'_{part}' if part else ''}": {*event.labels, *labels}
     for event in EVENTS
     for part, labels in (HISTOGRAM if isinstance(event, Duration) else {"": set()}).items()
 }
@@ -102,7 +102,7 @@ def test_a_panel_shows_something(panel):
 
 def test_every_metric_is_on_the_board():
     text = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
-    assert [each.name for each in EVENTS if f"scheduler_{each.name}" not in text] == []
+    assert [each.name for each in EVENTS if each.metric not in text] == []
 
 
 def test_panels_have_ids_of_their_own_and_do_not_overlap():
@@ -122,13 +122,10 @@ def test_the_variables_of_the_board_are_declared_and_their_queries_exist():
     assert asked.group(2) in SERIES[asked.group(1)]
 
 
-def test_every_alert_has_its_section_of_the_runbook():
+def test_the_section_of_an_alert_says_what_it_means_and_what_to_do():
     text = (ROOT / "docs/runbook.md").read_text()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
-    assert list(sections) == [rule["alert"] for rule in RULES]
-    for rule in RULES:
-        name = rule["alert"]
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{name.lower()}"
+    for name in (rule["alert"] for rule in RULES):
         for part in ("Means", "Check", "Fix"):
             assert re.search(rf"^\*\*{part}\.\*\* \S", sections[name], re.MULTILINE), (name, part)
 

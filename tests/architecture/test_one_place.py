@@ -1,4 +1,4 @@
-"""What is added in one place is everywhere: a field, an event with its fix."""
+"""What is added in one place is everywhere: a field, an event with its alert."""
 
 import json
 import os
@@ -50,8 +50,11 @@ print(json.dumps({
 
 
 EVENT = """
+_FALL: Final = Alert(name="SchedulerShelvesFall", expression=f"{rate('5m', 'shelf')} > 0",
+    summary="{{ $labels.shelf }} falls", text="It was loose.")
 SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),
-    troubles={"": Trouble("shelves fell", "SchedulerSlow", "Put them up")})
+    troubles={"": Trouble("shelves fell", _FALL, "Put them up")}, alerts=(_FALL,),
+    curves=(per_second(Panel("Workers", "Shelves", "All.", "cps"), "{{shelf}}", "shelf"),))
 """
 
 
@@ -59,7 +62,8 @@ SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),
 def copy(tmp_path: Path) -> Path:
     for name in ("docs", "scheduler_worker", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "etc/prometheus", tmp_path / "etc/prometheus")
+    for name in ("grafana", "prometheus"):
+        shutil.copytree(ROOT / "etc" / name, tmp_path / "etc" / name)
     for name in ("examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
@@ -95,17 +99,30 @@ def test_a_field_of_a_resource_is_added_in_one_place(copy: Path) -> None:
 
 
 def test_an_event_is_added_in_one_place(copy: Path) -> None:
-    insert(copy / "scheduler_worker/events.py", "# The REST API\n", EVENT)
+    insert(copy / "scheduler_worker/events/bus.py", "STATE_ERRORS: Final", EVENT)
     found = json.loads(run(copy, "-c", HAPPENS))
     assert found["metrics"]
     assert found["Health"] == [
         "worker one",
         "shelves fell: 1 in the last five minutes",
-        "Put them up (docs/runbook.md, SchedulerSlow)",
+        "Put them up (docs/runbook.md, SchedulerShelvesFall)",
     ]
+    runbook = copy / "docs/runbook.md"
+    runbook.write_text(f"{runbook.read_text()}\n## SchedulerShelvesFall\n")
     run(copy, "tools/reference")
     row = "| `scheduler_shelves_total` | counter | `shelf` | shelves that fell |"
     assert row in (copy / "docs/monitoring.md").read_text()
+    rate = "sum by (shelf) (rate(scheduler_shelves_total[{}]))"
+    assert f"{rate.format('5m')} > 0" in (copy / "etc/prometheus/alerts.yaml").read_text()
+    board = (copy / "etc/grafana/scheduler_worker.json").read_text()
+    assert rate.format("$__rate_interval") in board
+
+
+def test_an_alert_needs_its_section_of_the_runbook(copy: Path) -> None:
+    insert(copy / "scheduler_worker/events/bus.py", "STATE_ERRORS: Final", EVENT)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run(copy, "tools/reference")
+    assert "SchedulerShelvesFall" in failed.value.stderr
 
 
 def test_a_remedy_is_changed_in_one_place(copy: Path) -> None:

@@ -1,1 +1,5 @@
-"""Makes the pages about units in docs/: `facts` reads, `pages` writes."""
+"""Makes what follows from the code.
+
+Pages about units: `facts` reads them, `pages` writes. `operations` fills tables of other pages.
+`alerts` and `board` write the files for Prometheus and Grafana.
+"""

@@ -11,5 +11,5 @@ def metrics() -> str:
     for event in EVENTS:
         labels = ", ".join(f"`{label}`" for label in event.labels)
         kind = _KINDS.get(type(event), "gauge")
-        lines.append(f"| `scheduler_{event.name}` | {kind} | {labels} | {event.text} |")
+        lines.append(f"| `{event.metric}` | {kind} | {labels} | {event.text} |")
     return "\n".join(lines)

@@ -46,7 +46,7 @@ def known(root: Path, no_metrics: Collection[str], libraries: Collection[str]) -
     return Names(
         _options(),
         {*libraries, *nova_compat.GROUPS.split()},
-        {f"scheduler_{each.name}" for each in EVENTS},
+        {each.metric for each in EVENTS},
         no_metrics,
         {each.NAME: {name for name, _ in each().command_manager} for each in programs},
         set(re.findall(r"^([a-z][\w-]*):", (root / "Makefile").read_text(), re.MULTILINE)),

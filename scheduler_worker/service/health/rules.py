@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from scheduler_worker import remedies
-from scheduler_worker.events import INTERNAL, TROUBLES
+from scheduler_worker import events, remedies
+from scheduler_worker.events import Alert
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.worker_reports import (
@@ -19,18 +19,8 @@ from scheduler_worker.wording import duration, listed
 WORKERS = "the workers"
 LAG_S = 5.0
 """Requests that wait longer in the topic's queue are too many for the workers."""
-FEED_LAG_S = 120.0
-SLOW_S = 30.0
-DOWN_SHARE = 0.1
-"""Too large a share of a cluster's hosts that are neither disabled nor asleep is down."""
-REFUSED_SHARE, REFUSED_LEAST = 0.2, 20
-"""Of how many requests, at the least, which share is refused."""
-
-
-UNIT_FILES = (
-    "Do what it says, or correct the file, which is read again when it changes (docs/runbook.md, "
-    "SchedulerExternalUnitsLeftOut)"
-)
+REFUSED_LEAST = 20
+"""A share of fewer requests says nothing."""
 
 
 def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
@@ -137,11 +127,11 @@ def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:
 
 
 def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
-    fix = _see("SchedulerFeedLags", remedies.NOVA_DATABASES)
+    fix = _see(events.FEED_LAGS, remedies.NOVA_DATABASES)
     for name, part in parts_of(reports.values()).items():
         if not part.is_up:
             yield failed(f"the cell {name}", "its database cannot be read", fix)
-        elif FEED_LAG_S < _lag_s(part) < math.inf:
+        elif events.FEED_LAG_S < _lag_s(part) < math.inf:
             message = f"not all of its {part.hosts} hosts have been known for {part.lag_s:.0f} s"
             yield failed(f"the cell {name}", message, fix)
 
@@ -170,10 +160,10 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
                 f"none of its hosts is up: {counts.down} down, {counts.disabled} disabled, "
                 f"{counts.asleep} asleep"
             )
-            yield failed(f"cluster {name}", message, _see("SchedulerNoHostUp", remedies.HOSTS))
-        elif counts.down > DOWN_SHARE * awake:
+            yield failed(f"cluster {name}", message, _see(events.NO_HOST_UP, remedies.HOSTS))
+        elif counts.down > events.DOWN_SHARE * awake:
             message = f"{counts.down} of {awake} hosts are down ({counts.down / awake:.0%})"
-            yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", remedies.HOSTS))
+            yield warning(f"cluster {name}", message, _see(events.HOSTS_DOWN, remedies.HOSTS))
 
 
 def contests(workers: Iterable[Reported]) -> Iterator[Finding]:
@@ -190,25 +180,25 @@ def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
             "the topic's queue",
             f"requests wait for up to {lag_s:.0f} s until a worker gets them",
             _see(
-                "SchedulerOverloaded",
+                events.OVERLOADED,
                 "Start more workers; where one cluster is busy, its lock is the limit",
             ),
         )
     lately = [report.lately for report in reports.values()]
     slowest_s = Spread.summed(recent.durations for recent in lately).reached(0.99)
-    if slowest_s is not None and slowest_s > SLOW_S:
+    if slowest_s is not None and slowest_s > events.SLOW_S:
         yield warning(
             "requests",
             f"one of a hundred takes {slowest_s:.0f} s or longer; callers give up after 60 s",
-            _see("SchedulerSlow", "See whether waiting for locks takes the time, or holding them"),
+            _see(events.SLOW, "See whether waiting for locks takes the time, or holding them"),
         )
     refused = sum(recent.refused for recent in lately)
     asked = refused + sum(recent.placed for recent in lately)
-    if asked >= REFUSED_LEAST and refused > REFUSED_SHARE * asked:
+    if asked >= REFUSED_LEAST and refused > events.REFUSED_SHARE * asked:
         yield warning(
             "requests",
             f"{refused} of {asked} find no host",
-            _see("SchedulerNoValidHost", "The records of decisions say why"),
+            _see(events.REFUSED_OFTEN, "The records of decisions say why"),
         )
 
 
@@ -238,8 +228,14 @@ def _said(check: str, said: Mapping[str, Sequence[str]], fix: str) -> Iterator[F
         yield warning(f"{check}, {_of(names)}", text, fix)
 
 
-def _see(alert: str, fix: str) -> str:
-    return f"{fix} (docs/runbook.md, {alert})"
+def _see(alert: Alert, fix: str) -> str:
+    return f"{fix} (docs/runbook.md, {alert.name})"
+
+
+UNIT_FILES = _see(
+    events.UNITS_LEFT_OUT,
+    "Do what it says, or correct the file, which is read again when it changes",
+)
 
 
 def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
@@ -248,7 +244,7 @@ def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
         for text, count in report.lately.errors.items():
             by_text.setdefault(text, {})[name] = count
     for text, counts in sorted(by_text.items()):
-        trouble = INTERNAL if text.endswith(": InternalError") else TROUBLES.get(text)
+        trouble = events.INTERNAL if text.endswith(": InternalError") else events.TROUBLES.get(text)
         if trouble is not None and trouble.alert is not None:
             judge = failed if trouble.is_failure else warning
             message = f"{text}: {sum(counts.values())} in the last five minutes"

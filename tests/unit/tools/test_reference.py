@@ -4,10 +4,11 @@ import pytest
 from conformance import nova, ovirt
 from reference import pages
 from reference.alerts import rules
+from reference.board import board
 from reference.facts import facts, options
 from reference.operations import with_tables
 
-GENERATED = pages.pages() | with_tables() | rules()
+GENERATED = pages.pages() | with_tables() | rules() | board()
 UNITS = {**nova.FILTERS, **nova.WEIGHERS}
 POLICY_UNITS = {
     each.name: each.unit for each in ovirt.catalogue() if ".ovirt." in each.unit.__module__
