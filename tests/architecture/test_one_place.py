@@ -1,4 +1,4 @@
-"""What is added in one place is everywhere: a field, an event with its alert."""
+"""What is added in one place is everywhere: a field, a fact of hosts, an event with its alert."""
 
 import json
 import os
@@ -56,6 +56,26 @@ SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),
     troubles={"": Trouble("shelves fell", _FALL, "Put them up")}, alerts=(_FALL,),
     curves=(per_second(Panel("Workers", "Shelves", "All.", "cps"), "{{shelf}}", "shelf"),))
 """
+FACT = """
+    shelf: Annotated[int, Fact("capacity", Size, column="shelves", attribute=OWN, text="floor")] = 0
+"""
+REPORTED = """
+import json
+import msgspec
+from scheduler_worker.model.host_reports import HostReport, fields_of, source_of
+from scheduler_worker.scheduling.host_attributes import attribute
+from tests.support.hosts import host_record, host_table
+
+reported = fields_of(msgspec.convert({"host": "h", "shelf": 3}, HostReport))
+table = host_table([host_record(**reported)])
+print(json.dumps({
+    "report": reported,
+    "group": source_of({"shelf": 3}),
+    "record": table.records[0].shelf,
+    "column": table.shelves.tolist(),
+    "attribute": attribute(table.state(0), "shelf"),
+}))
+"""
 
 
 @pytest.fixture
@@ -96,6 +116,19 @@ def test_a_field_of_a_resource_is_added_in_one_place(copy: Path) -> None:
     )
     run(copy, "tools/reference")
     assert "`shelf`" in (copy / "docs/rest-v1.md").read_text()
+
+
+def test_a_fact_of_hosts_is_added_in_one_place(copy: Path) -> None:
+    insert(copy / "scheduler_worker/model/host_records.py", "    cell_uuid: Annotated[", FACT)
+    assert json.loads(run(copy, "-c", REPORTED)) == {
+        "report": {"host": "h", "shelf": 3},
+        "group": "compute",
+        "record": 3,
+        "column": [3],
+        "attribute": 3,
+    }
+    run(copy, "tools/reference")
+    assert "| `shelf` | floor |" in (copy / "docs/rpc.md").read_text()
 
 
 def test_an_event_is_added_in_one_place(copy: Path) -> None:
