@@ -11,6 +11,7 @@ from scheduler_worker.cli import api, bind, ctl, manage, worker
 HEAVY = (
     *("alembic", "eventlet", "matplotlib", "numpy"),
     *("oslo_messaging", "oslo_policy", "sqlalchemy", "werkzeug"),
+    "scheduler_worker.events",
 )
 
 
