@@ -17,7 +17,7 @@ venv: .venv/installed ## Make .venv and install the worker into it
 .venv/installed: setup.cfg
 	@echo "Installing the worker into .venv" >&2
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed

@@ -2,7 +2,7 @@
 
 import sys
 
-from scheduler_worker.cli.worker import main
+from scheduler_worker.programs import worker
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(worker())

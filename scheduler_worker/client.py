@@ -8,38 +8,42 @@
 Errors of the worker are raised here as the same classes of :mod:`scheduler_worker.errors`.
 """
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
-from scheduler_worker import codec
-from scheduler_worker import conf as configuration
 from scheduler_worker.errors import NotFound, RemoteFailure, Undeliverable
-from scheduler_worker.model.decisions import Selection
-from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.forms import answered
-from scheduler_worker.operations.operation import Operation, Page, PageQuery
-from scheduler_worker.rpc import nova, worker
+from scheduler_worker.rpc import versions
 from scheduler_worker.rpc.defaults import EXCHANGE, TOPIC
-from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import from_wire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scheduler_worker.model.decisions import Selection
+    from scheduler_worker.operations.operation import Operation, Page, PageQuery
+    from scheduler_worker.rpc.transport import Bus
 
 Plain = dict[str, Any]
 
 Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-AnyQuery = TypeVar("AnyQuery", bound=PageQuery)
+AnyQuery = TypeVar("AnyQuery", bound="PageQuery")
 
 
 class SchedulerClient(AbstractContextManager["SchedulerClient"]):
-    """Calls and casts to the workers of one topic. Safe to share between threads."""
+    """Calls and casts to the workers of one topic. Safe to share between threads.
+
+    What needs no server is all that is imported here, and most of it only where it is used.
+    """
 
     def __init__(
         self,
@@ -54,11 +58,13 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         client = partial(
             bus.client, topic, timeout_s=timeout_s, call_monitor_timeout_s=call_monitor_timeout_s
         )
-        self._nova = client(version=nova.VERSION)
+        self._nova = client(version=versions.NOVA)
         self._ours = lru_cache(
-            lambda server: client(server=server, namespace=worker.NAMESPACE, version=worker.VERSION)
+            lambda server: client(
+                server=server, namespace=versions.NAMESPACE, version=versions.WORKER
+            )
         )
-        self._base = client(namespace="baseapi", version=nova.BASEAPI_VERSION)
+        self._base = client(namespace="baseapi", version=versions.BASEAPI)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
 
     @classmethod
@@ -71,15 +77,20 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         exchange: str = EXCHANGE,
         timeout_s: float = 60.0,
         call_monitor_timeout_s: int | None = None,
-    ) -> "SchedulerClient":
+    ) -> SchedulerClient:
         """A client with a bus of its own, which :meth:`close` closes.
 
         ``config_file`` is an oslo.config file with what a URL cannot express: TLS, and the kind of
         queues, which must be that of the workers (``[oslo_messaging_rabbit]``). Its ``[DEFAULT]
         transport_url`` applies where ``url`` is not given.
         """
+        # Only who connects waits for oslo.messaging, half a second.
+        from scheduler_worker.configuration import Configuration
+        from scheduler_worker.rpc.transport import Bus, register_opts
+
         files = [f"--config-file={config_file}"] if config_file else []
-        bus = Bus(configuration.load(files), url=url, exchange=exchange)
+        conf = Configuration(register_opts, files, (), "scheduler-worker")
+        bus = Bus(conf, url=url, exchange=exchange)
         client = cls(
             bus, topic=topic, timeout_s=timeout_s, call_monitor_timeout_s=call_monitor_timeout_s
         )
@@ -111,6 +122,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         Raises NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see their
         docstrings.
         """
+        from scheduler_worker.codec import decode_selection
+
         answer = self._call(
             self._nova,
             "select_destinations",
@@ -120,7 +133,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
             return_objects=True,
             return_alternates=return_alternates,
         )
-        return [list(map(codec.decode_selection, selections)) for selections in answer]
+        return [list(map(decode_selection, selections)) for selections in answer]
 
     def request_destinations(
         self,
@@ -203,6 +216,8 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
         Raises NotFound where its parameter ``worker`` names none, and what the operation does.
         """
+        from scheduler_worker.operations.forms import answered
+
         arguments = structs.asdict(parameters)
         return answered(operation, self._asked(operation, arguments))  # type: ignore[no-any-return]
 
@@ -220,6 +235,9 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
 
         Its own parameters may be given by position, parameters of pages by name.
         """
+        from scheduler_worker.operations import OPERATIONS
+        from scheduler_worker.operations.operation import PageQuery
+
         operation = next((operation for operation in OPERATIONS if operation.name == name), None)
         if operation is None or operation.home == "store":
             raise AttributeError(f"there is no operation {name!r}")

@@ -20,9 +20,9 @@ from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import nova_compat, unknown
-from scheduler_worker.conf.configuration import Configuration as Configuration
 from scheduler_worker.conf.declared import Listed, Table
 from scheduler_worker.conf.nova_compat import unused as unused
+from scheduler_worker.configuration import Configuration as Configuration
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings

@@ -10,7 +10,7 @@ names included, and some of older releases.
 
 from typing import Any
 
-from scheduler_worker.conf.configuration import Configuration
+from scheduler_worker.configuration import Configuration
 
 _NO_PLACEMENT = "there is no Placement service; the worker evaluates the hosts' own reports"
 _NO_CELLS = "there are no cell databases to read; hosts are known by their reports"

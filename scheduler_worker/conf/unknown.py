@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from scheduler_worker.conf import nova_compat
-from scheduler_worker.conf.configuration import Configuration
 from scheduler_worker.conf.declared import DEFAULT, Listed
+from scheduler_worker.configuration import Configuration
 
 _SURELY = 0.85
 """How similar to a known group a library's group must be to count as misspelled."""

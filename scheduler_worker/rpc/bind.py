@@ -14,8 +14,8 @@ from scheduler_worker.operations.forms import parsed, plain
 from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.rights import Access
 from scheduler_worker.operations.services import UseCases
+from scheduler_worker.rpc import versions
 from scheduler_worker.rpc.dispatcher import Context, Endpoint
-from scheduler_worker.rpc.worker import NAMESPACE, VERSION
 from scheduler_worker.wording import one_line
 
 
@@ -65,8 +65,8 @@ def endpoint(
         return right is None or access.permits(_caller(context, role, roles), right)
 
     return Endpoint(
-        NAMESPACE,
-        VERSION,
+        versions.NAMESPACE,
+        versions.WORKER,
         {each.name: method(each) for each in served},
         non_blocking={
             each.name: partial(is_permitted, each.right)

@@ -1,7 +1,5 @@
 """Our defaults for the bus, and for options of oslo.messaging."""
 
-from oslo_config import cfg
-
 TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 16
 """The topic to which Nova's clients send requests, and how many of them a worker works on at a
 time."""
@@ -19,6 +17,7 @@ RABBIT_DEFAULTS = {
 def set_for_sample() -> None:
     """Set them for ``oslo-config-generator``; the entry point ``oslo.config.opts.defaults``."""
     # The generator has imported oslo.messaging before, with its own choice of threads.
+    from oslo_config import cfg
     from oslo_messaging import transport
     from oslo_messaging._drivers import impl_rabbit
 

@@ -20,6 +20,7 @@ from scheduler_worker import codec
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.rpc import versions
 from scheduler_worker.rpc.dispatcher import (
     LONGEST_NAME,
     Context,
@@ -36,9 +37,6 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.simulation.dry_run import DryRun
 
 LOG = logging.getLogger(__name__)
-
-VERSION = "4.5"
-BASEAPI_VERSION = "1.1"
 
 
 class NovaEndpoint:
@@ -70,7 +68,7 @@ class NovaEndpoint:
         # worker has handled the others leave alone.
         in_order = {name: _aggregates if "aggregate" in name else _host for name in casts}
         methods = {"select_destinations": self.select_destinations, **casts}
-        return Endpoint(None, VERSION, methods, in_order=in_order)
+        return Endpoint(None, versions.NOVA, methods, in_order=in_order)
 
     async def select_destinations(
         self,
@@ -208,7 +206,7 @@ def baseapi() -> Endpoint:
 
     return Endpoint(
         "baseapi",
-        BASEAPI_VERSION,
+        versions.BASEAPI,
         {"ping": ping, "get_backdoor_port": get_backdoor_port},
         non_blocking={"ping": lambda _: True},
     )

@@ -21,6 +21,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.ledgers import STATES, Progress
 from scheduler_worker.ports import Publisher
+from scheduler_worker.rpc import versions
 from scheduler_worker.rpc.dispatcher import Context, Endpoint, check_names
 from scheduler_worker.rpc.nova import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -30,8 +31,6 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 
-NAMESPACE = "scheduler_worker"
-VERSION = "1.5"
 ANSWER_METHOD = "destinations_selected"
 _MOST_REASON = 1000
 """Characters that are kept of a reason."""
@@ -73,7 +72,9 @@ class WorkerEndpoint:
             self.report_migration,
             self.report_power,
         ]
-        return Endpoint(NAMESPACE, VERSION, {method.__name__: method for method in methods})
+        return Endpoint(
+            versions.NAMESPACE, versions.WORKER, {method.__name__: method for method in methods}
+        )
 
     def update_hosts(self, context: Context, hosts: Any) -> dict[str, int]:
         """Store host reports; returns the version of each changed cluster."""

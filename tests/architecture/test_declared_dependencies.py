@@ -3,7 +3,6 @@
 import ast
 import sys
 from collections.abc import Iterator, Set
-from configparser import ConfigParser
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 from amqp import Connection
 from amqp.transport import TCPTransport
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.support.packages import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = {
@@ -61,17 +61,6 @@ def is_python_script(path: Path) -> bool:
     return first.startswith(b"#!") and b"python" in first
 
 
-def requirements(*extras: str) -> dict[str, Requirement]:
-    """What setup.cfg requires, with some extras, by the canonical names of distributions."""
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    lines = setup["options"]["install_requires"].split("\n")
-    for extra in extras:
-        lines += setup["options.extras_require"][extra].split("\n")
-    required = [Requirement(line) for line in lines if line.strip()]
-    return {canonicalize_name(each.name): each for each in required}
-
-
 DISTRIBUTIONS = packages_distributions()
 
 
@@ -86,7 +75,7 @@ def undeclared(path: Path, permitted: Set[str]) -> list[str]:
 
 
 def test_imports_of_the_worker_are_declared():
-    required = requirements().keys()
+    required = requirements("server").keys()
     for path in programs("scheduler_worker"):
         optional = OPTIONAL.get(str(path.relative_to(ROOT)), set())
         assert undeclared(path, required | optional) == [], path
@@ -98,7 +87,7 @@ def test_imports_of_tests_tools_and_examples_are_declared():
         assert undeclared(path, required) == [], path
 
 
-@pytest.mark.parametrize("name", sorted(requirements()))
+@pytest.mark.parametrize("name", sorted(requirements("server")))
 def test_a_declared_dependency_is_imported(name):
     packages = {
         package
@@ -117,7 +106,7 @@ def test_an_undeclared_import_is_found(tmp_path):
 
 @pytest.mark.parametrize("name", ["amqp", "redis", "oslo-messaging"])
 def test_a_library_whose_internals_are_used_is_capped_at_the_tested_major(name):
-    specifier, installed = requirements()[name].specifier, version(name)
+    specifier, installed = requirements("server")[name].specifier, version(name)
     following = f"{int(installed.partition('.')[0]) + 1}.0"
     assert specifier.contains(installed), f"{name} {installed} is not what setup.cfg permits"
     assert not specifier.contains(following), f"setup.cfg permits {name} {following}"

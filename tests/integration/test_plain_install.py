@@ -1,4 +1,4 @@
-"""The wheel with what it requires and without its extras: every program and command starts."""
+"""The wheel alone makes a client; with the extra ``server`` every program and command starts."""
 
 import contextlib
 import os
@@ -51,6 +51,18 @@ BALLOON = (
     "--samples {root}/tests/examples/tuning/balloon_samples.yaml"
 )
 EDITOR = "#!/bin/sh\nexec echo '  balance: {unit: EvenLoad}' >> \"$1\"\n"
+PROGRAM = """
+import importlib.util
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.operations import hosts
+for name in "cheroot", "numpy", "redis", "sqlalchemy":
+    assert importlib.util.find_spec(name) is None, name
+with SchedulerClient.connect({url!r}) as client:
+    [[chosen, *_]] = client.select_destinations({spec}, ["of-a-client"])
+    [found] = client.call(hosts.list_hosts, hosts.HostQuery(name=chosen.service_host)).items
+    print(found.name)
+"""
+"""Of a programmer who has the client alone."""
 OF_DEVELOPERS = {"dev", "docs", "sdk", "test"}
 LOCAL = {"transport_url": "local:/"}
 NOVA_URL = {"connection": "mysql+pymysql://a:b@localhost/nova_api"}
@@ -75,7 +87,9 @@ MISSED = [
     ("postgresql", f"{MANAGE} --config-file postgresql.conf db version"),
     ("tracing", "scheduler-worker --config-file tracing.conf"),
 ]
-"""Extras, and lines that need them."""
+"""Extras of the server, and lines that need them."""
+SERVERS = [*DAEMONS, f"{CTL} worker list", f"{MANAGE} db version", "python -m scheduler_worker"]
+"""Lines that need the extra ``server``."""
 
 
 def test_every_command_has_an_example():
@@ -86,7 +100,8 @@ def test_every_command_has_an_example():
 def test_every_extra_of_operators_has_an_example():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert {extra for extra, _ in MISSED} == set(setup["options.extras_require"]) - OF_DEVELOPERS
+    examples = {"server", *(extra for extra, _ in MISSED)}
+    assert examples == set(setup["options.extras_require"]) - OF_DEVELOPERS
 
 
 class Installation:
@@ -136,19 +151,37 @@ class Installation:
         return WorkerProcess(self.config, name=name, program=self.programs / name)
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> Iterator[Path]:
-    """The programs of a fresh environment with the wheel, and nothing but what it requires."""
-    folder = tmp_path_factory.mktemp("plain")
-    wheel = build("wheel", checkout(folder / "source"), folder)
+@contextlib.contextmanager
+def installed(folder: Path, *what: str) -> Iterator[Path]:
+    """The programs of a fresh environment with something, and nothing but what it requires."""
     venv.create(folder / "venv", with_pip=True)
     pip = [str(folder / "venv/bin/python"), "-m", "pip", "install", "--quiet"]
-    done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*pip, *what], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONPATH", raising=False)  # it would put the checkout before the wheel
         yield folder / "venv/bin"
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    return build("wheel", checkout(folder / "source"), folder)
+
+
+@pytest.fixture(scope="module")
+def programs(wheel, tmp_path_factory) -> Iterator[Path]:
+    """The programs of an environment with the server."""
+    with installed(tmp_path_factory.mktemp("plain"), f"{wheel}[server]") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def light(wheel, tmp_path_factory) -> Iterator[Path]:
+    """The programs of an environment with the client alone."""
+    with installed(tmp_path_factory.mktemp("light"), str(wheel)) as found:
+        yield found
 
 
 @pytest.fixture
@@ -284,13 +317,33 @@ def test_every_operation_works_over_rpc_and_rest(installation, client, redis_url
         assert api.stop() == 0
 
 
+def assert_names(extra: str, done: subprocess.CompletedProcess[str]) -> None:
+    """It failed, and its one reason is an extra that is missing."""
+    said = f"{done.stdout}{done.stderr}"
+    assert done.returncode in {1, 2}, said
+    assert f"run: pip install 'scheduler_worker[{extra}]'" in said
+    assert "Traceback" not in said
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(("extra", "line"), MISSED)
 def test_what_needs_an_extra_names_it(installation, extra, line):
     for name, groups in FILES.items():
         write_config(installation.folder / f"{name}.conf", **groups)
-    done = installation.run(line.format(root=ROOT))
-    said = f"{done.stdout}{done.stderr}"
-    assert done.returncode in {1, 2}, said
-    assert f"run: pip install 'scheduler_worker[{extra}]'" in said
-    assert "Traceback" not in said
+    assert_names(extra, installation.run(line.format(root=ROOT)))
+
+
+@pytest.mark.deep
+def test_a_client_needs_no_server(light, client, rabbit_vhost_url, tmp_path):
+    alone = Installation(light, tmp_path / "home")
+    (tmp_path / "program.py").write_text(PROGRAM.format(url=rabbit_vhost_url, spec=SPEC))
+    done = alone.run(f"python {tmp_path}/program.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("compute-")
+
+
+@pytest.mark.deep
+def test_a_program_without_the_server_names_it(light, tmp_path):
+    alone = Installation(light, tmp_path / "home")
+    for line in SERVERS:
+        assert_names("server", alone.run(line))

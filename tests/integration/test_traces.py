@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.compose.worker import Worker, build_worker
-from scheduler_worker.rpc import nova
+from scheduler_worker.rpc import versions
 from tests.support.json_server import Answer, Asked, serving
 from tests.support.patience import eventually
 from tests.support.services import host
@@ -59,7 +59,7 @@ def test_a_request_is_followed_from_its_wait_to_its_answer_in_its_callers_trace(
     client = SchedulerClient(worker.bus)
     client.update_hosts([host("a"), host("b")])
     context = {"request_id": "req-traced", "traceparent": f"00-{TRACE}-{SPAN}-01"}
-    caller = worker.bus.client("scheduler", namespace=None, version=nova.VERSION)
+    caller = worker.bus.client("scheduler", namespace=None, version=versions.NOVA)
     caller.call("select_destinations", context, spec_obj=SMALL, instance_uuids=["one"])
     eventually(lambda: any(span.name == "answer" for _, span in receiver.spans))
     resource, root = next(e for e in receiver.spans if e[1].name == "select_destinations")

@@ -1,10 +1,14 @@
-"""Builds the archives that are released, and installs example packages."""
+"""Builds the archives that are released, installs example packages, reads what is required."""
 
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 _MADE_HERE = shutil.ignore_patterns(
@@ -34,6 +38,17 @@ def registered_in(target: Path, group: str) -> list[EntryPoint]:
     """The entry points of a group in a directory."""
     found = (entry for each in distributions(path=[str(target)]) for entry in each.entry_points)
     return [entry for entry in found if entry.group == group]
+
+
+def requirements(*extras: str) -> dict[str, Requirement]:
+    """What setup.cfg requires, with some extras, by the canonical names of distributions."""
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lines = setup["options"]["install_requires"].split("\n")
+    for extra in extras:
+        lines += setup["options.extras_require"][extra].split("\n")
+    required = [Requirement(line) for line in lines if line.strip()]
+    return {canonicalize_name(each.name): each for each in required}
 
 
 def checkout(target: Path) -> Path:

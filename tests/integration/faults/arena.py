@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BackendError
-from scheduler_worker.rpc import worker
+from scheduler_worker.rpc import versions
 from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.integration.faults.books import Auditor, Books
@@ -133,7 +133,7 @@ class Arena:
         self.client = SchedulerClient(bus, timeout_s=SOON_S)
         for cluster in CLUSTERS:
             self.client.update_hosts(self.racks.reports(cluster))
-        cast = bus.client("scheduler", namespace=worker.NAMESPACE, version=worker.VERSION).cast
+        cast = bus.client("scheduler", namespace=versions.NAMESPACE, version=versions.WORKER).cast
         self._reporters = [Reporter(cluster, self.racks, cast) for cluster in CLUSTERS]
         hasty = SchedulerClient(bus, timeout_s=5.0)  # they ask again
         self._tenants = [
