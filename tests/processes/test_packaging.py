@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_the_wheel_has_the_operators_files(machine):
         f"etc/systemd/{API_UNIT}": "lib/systemd/system",
         "etc/sysusers.d/scheduler_worker.conf": "lib/sysusers.d",
         "docs/runbook.md": "share/doc/scheduler_worker/docs",
+        "docs/decisions/0017-simulation.md": "share/doc/scheduler_worker/docs/decisions",
         "CHANGELOG.md": "share/doc/scheduler_worker",
         "etc/grafana/scheduler_worker.json": "share/scheduler_worker/grafana",
         "etc/container/Containerfile": "share/scheduler_worker/container",
@@ -86,6 +88,13 @@ def test_the_wheel_has_the_operators_files(machine):
     pages = {each.name for each in (ROOT / "scheduler_worker/api/console/assets").iterdir()}
     assert {each.name for each in (package / "api/console/assets").iterdir()} == pages
     assert (package / "py.typed").exists()
+
+
+def test_the_metadata_names_the_licence_as_spdx_does(machine):
+    folders = [str(each) for each in machine.glob("usr/local/lib/python*/*-packages")]
+    (found,) = distributions(path=folders)
+    assert found.metadata["License-Expression"] == "Apache-2.0"
+    assert found.metadata.get_all("License-File") == ["LICENSE"]
 
 
 def test_systemd_accepts_the_units(machine):
