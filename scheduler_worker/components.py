@@ -11,7 +11,10 @@ _STOP_S = 5.0
 
 
 class Component(Protocol):
-    """A part of a process that runs; no method is called by two threads at a time."""
+    """A part of a process that runs.
+
+    A stop may come from another thread while the start is under way, and then once more after it.
+    """
 
     def start(self) -> object:
         """Begin; once stopped, do nothing. Raises what keeps the process from serving."""

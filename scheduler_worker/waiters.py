@@ -25,6 +25,7 @@ class Waiter:
     __slots__ = ("_guard", "_has_ended", "_resume")
 
     def __init__(self) -> None:
+        # Held for the flag alone, never while `resume` runs, which takes the lock of the slots.
         self._guard = threading.Lock()
         self._has_ended = False
         self._resume: Callable[[], None] | None = None
@@ -71,6 +72,7 @@ class Deferred(Waiter, Generic[T]):
 
     def succeed(self, value: T) -> None:
         """Resume the coroutine with a value."""
+        # Before the end: whoever is resumed reads them in another thread.
         self._value, self.done = value, True
         self.end()
 

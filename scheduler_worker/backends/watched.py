@@ -54,10 +54,13 @@ class WatchedState:
         """Counts the operations that fail; replaced by the process that has one."""
         self._state = state
         self._clock = clock
+        # Guards what fails and since when. Any thread asks the state, without it: one that waits
+        # for the end of an outage must hold up no other.
         self._guard = threading.Lock()
         self._failing: dict[str, bool] = {}
         """The scopes that had a failure and no successful write since; the oldest first."""
         self._began_s = 0.0
+        # Without the guard: a time that another thread overwrites costs a probe or a line more.
         self._written_s = self._said_slow_s = float("-inf")
         self._is_closed = False
 
@@ -67,6 +70,7 @@ class WatchedState:
 
     def problem(self) -> str | None:
         """Why no decision can be made now; None if one can. Asks the state, and may block."""
+        # By threads of health, one at a time, and once by the thread that starts the worker.
         try:
             began_s = self._clock.monotonic_s()
             self.ping()
@@ -125,6 +129,7 @@ class WatchedState:
         return self._state.check()
 
     def close(self) -> None:
+        # Before the state is closed under threads that still use it.
         self._is_closed = True  # from now on failures are expected
         self._state.close()
 
@@ -143,6 +148,7 @@ class WatchedState:
         written = self._used(scope, write, *args, **named)
         if written.before >= 0:  # else it is a repeated call: nothing was written
             self._written_s = self._clock.monotonic_s()
+            # Read without the guard, as it is empty nearly always; the next write sees the rest.
             if self._failing:
                 self._succeeded(scope)
         return written

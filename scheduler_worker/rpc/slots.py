@@ -64,6 +64,8 @@ class Slots:
         self._name = name
         self._on_idle = on_idle
         self._stuck_after_s = stuck_after_s
+        # Guards all below. Nothing blocks under it, and no coroutine runs. It is taken last: who
+        # calls `_resume` may hold the lock of a queue. Re-entrant, as a shutdown cancels tasks.
         self._changed = threading.Condition()
         self._queue: deque[Task] = deque()
         """Tasks to begin, and to go on with."""
@@ -77,7 +79,7 @@ class Slots:
         self._taken = self._taken_before = 0
         self._closed = False
         self._unfinished: dict[Task, None] = {}
-        """Tasks that have begun, the oldest first."""
+        """Tasks that have begun, the oldest first. A thread removes its own without the lock."""
 
     def submit(self, function: Callable[..., TaskCoroutine], /, *args: Any) -> Task:
         """Run it as soon as a slot is free. Raises RuntimeError after :meth:`shutdown`."""
@@ -99,6 +101,8 @@ class Slots:
                 self._wake_or_start()
             self._taken_before = self._taken
             return bool(self._queue) or self.is_working
+
+    # The loop's thread asks at each turn, and the reports' now and then: none takes the lock.
 
     @property
     def waiting(self) -> int:
@@ -154,6 +158,8 @@ class Slots:
 
     def _resume(self, task: Task) -> None:
         """Also after a shutdown: work that has begun is finished."""
+        # In the thread that ends the waiter: a slot, or a thread of deadlines, claims or watches,
+        # often under the lock of its queue. So the task is only queued.
         with self._changed:
             self._suspended -= 1
             self._put(task)
@@ -168,10 +174,12 @@ class Slots:
             except StopIteration:
                 pass
             except BaseException:
+                # Its submitter hears nothing: the handler of messages catches all before.
                 LOG.exception("Work in a slot has failed")
             else:
                 with self._changed:
                     self._suspended += 1
+                # Last: the waiter may have ended, and another thread may go on with the task.
                 waiter.then(partial(self._resume, task))
                 continue
             del self._unfinished[task]
@@ -193,6 +201,7 @@ class Slots:
                     self._changed.notify_all()
                     return None
                 self._idle += 1
+                # Under the lock. It ends the doze of the loop, where results wait.
                 self._on_idle()
                 self._changed.wait()
                 self._idle -= 1

@@ -61,6 +61,7 @@ class RedisServer:
             url, connect_timeout_s=_CONNECT_TIMEOUT_S, socket_timeout_s=socket_timeout_s
         )
         self._outages = Outages(self._closed)
+        # Counted without a lock. It tells whether anybody had an answer, and need not be exact.
         self._answers = 0
         """How many calls have succeeded, on whichever server."""
         self._scripts = {name: _script(name) for name in scripts}
@@ -121,6 +122,8 @@ class RedisServer:
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
         """Block until an element is pushed to the list, at most ``timeout_s``; may return early."""
+        # On a second connection of the thread. At the end the close nudges it, or closes the socket
+        # under it.
         timeout_s = max(SHORTEST_WAIT_S, min(timeout_s, LONGEST_WAIT_S))  # 0 would block for ever
         try:
             self._nodes.of(key).wait(key, timeout_s)

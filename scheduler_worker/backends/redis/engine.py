@@ -99,12 +99,15 @@ class RedisState:
         )
         self._base, self._keys = partial(base_of, prefix), partial(_keys, prefix)
         self._pace = Pace(self._clock)
+        # The lists on which threads block now. A thread adds its own and removes it; a close wakes
+        # them all under the lock, over the network, and then waits until they have gone.
         self._waiting: set[str] = set()
         self._waiting_changed = threading.Condition()
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
     ) -> LockGrant:
+        # Blocks the calling thread, on a connection of its own. It holds no lock of the process.
         started_s = self._clock.monotonic_s()
         owner = unique_hex()
         with self._waiting_for(scope, owner) as wake_list:
@@ -139,6 +142,8 @@ class RedisState:
     def commit(
         self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
+        # The caller holds the replica's lock. It waits for a round trip, or in an outage until the
+        # first caller has given up: then all others fail at once.
         token, keep = grant.token, "" if keep_at is None else keep_at
         args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
         # A retry after a lost reply finds the memo of the first try, and is told its result.
@@ -203,6 +208,7 @@ class RedisState:
         ]
 
     def close(self) -> None:
+        # New calls fail from here on; what was sent is answered or fails.
         self._server.refuse()
         with self._waiting_changed:
             # Blocked calls would wait for their timeouts on connections that are closed under them.

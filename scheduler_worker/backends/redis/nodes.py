@@ -193,7 +193,11 @@ class ClusterNodes:
         self._seeds = seeds
         self._open_node = open_node
         self._nodes: dict[Address, RedisNode] = {}
+        # Both are read without the lock. The owners are replaced whole; of two threads that open a
+        # node for one address both get the first.
         self._owners: dict[int, Address] = {}
+        # Held while a server is asked for the map, for seconds where it is away. All threads need
+        # the map then, and one of them asks.
         self._lock = threading.Lock()
 
     def of(self, key: str) -> RedisNode:

@@ -42,6 +42,8 @@ class Outages:
 
     def __init__(self, closed: threading.Event) -> None:
         self._closed = closed
+        # Held for the books alone. `known` is read without it: a caller that misses an outage asks
+        # the server, and finds out itself.
         self._guard = threading.Lock()
         self.known: dict[Hashable, _Outage] = {}
 
@@ -76,6 +78,7 @@ class Outages:
 
     def check(self, of: Hashable) -> None:
         """Raise the error of the outage, at once unless it has only just begun."""
+        # The caller may hold a replica's lock, and so holds up others for the rest of the grace.
         outage = self.known.get(of)
         if outage is None:
             return
@@ -94,6 +97,7 @@ class Outages:
                         continue
                 break
         finally:  # else callers would fail for ever
+            # Out of the books first: what is deferred from now on is called by its own thread.
             with self._guard:
                 del self.known[of]
             for call in outage.deferred:

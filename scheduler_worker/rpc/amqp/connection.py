@@ -82,7 +82,11 @@ class _Unacknowledged(NamedTuple):
 
 
 class BrokerConnection(BusConnection):
-    """A connection over AMQP; opened as :data:`Open` says."""
+    """A connection over AMQP; opened as :data:`Open` says.
+
+    The thread that opens it is the only one that uses it, so it has no lock. It calls its listener
+    in that thread, out of one of its methods.
+    """
 
     def __init__(
         self,
@@ -149,6 +153,7 @@ class BrokerConnection(BusConnection):
         self._publish(
             Publication(missing, frames.ANSWER, b"", lambda _, *outcome: outcomes.append(outcome))
         )
+        # Blocks the loop: nothing is consumed yet, and slots go on with what they have.
         while not outcomes:
             self._amqp.drain_events(timeout=STALLED_S)
         outcome, why = outcomes[0]
@@ -234,6 +239,7 @@ class BrokerConnection(BusConnection):
         self._send_method(spec.Basic.Cancel, "sb", (tag, True))
 
     def _cancelled(self, tag: str) -> None:
+        # Out of a dispatch, to the server's loop, which connects again and declares the queue.
         raise ConnectionLostError(f"the broker ended the consumption of {tag}: its queue is gone")
 
     # Receiving
@@ -397,6 +403,7 @@ class BrokerConnection(BusConnection):
             raise lost(error) from None
 
     def flush(self) -> None:
+        # Blocks while the broker takes nothing off the socket: after STALLED_S it is lost.
         try:
             self._stream.flush()
         except BROKEN as error:

@@ -155,12 +155,15 @@ class Loop:
     """
 
     def __init__(self) -> None:
+        # Any thread appends, and the loop's takes: a deque needs no lock for either.
         self._ready: deque[Callback] = deque()
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
+        # Set by the loop's thread. Two threads that both see it asleep write a byte each, and one
+        # read takes both.
         self._sleeps = self._dozes = False
         self._poll = select.poll()  # select() refuses descriptors above 1023
         self._poll.register(self._wake_read, select.POLLIN)
@@ -182,6 +185,7 @@ class Loop:
         """End its sleep if callbacks wait; safe from any thread."""
         if self._sleeps and self._ready:
             self._sleeps = False
+            # A pipe that is full wakes it as well. Callers may hold locks, so nothing blocks here.
             with contextlib.suppress(BlockingIOError):
                 os.write(self._wake_write, b"!")
 
@@ -192,6 +196,7 @@ class Loop:
 
     def run_due(self) -> None:
         """Run the callbacks that came from other threads, and the timers that are due."""
+        # What a callback raises is the caller's, and what waits behind it runs the next time.
         while self._ready:
             self._ready.popleft()()
         now_s = time.monotonic()

@@ -1,8 +1,9 @@
 """The life of a message: delivered, admitted, handled, answered, acknowledged.
 
 :class:`MessageHandler` follows it from top to bottom. Everything runs in the loop's thread, except
-``_handle``, which runs in a slot and hands its result back through :meth:`Loop.call_soon`. For each
-message that needs no slot now, an extra consumer takes one more from the shared queue.
+``_handle`` and what it calls. That runs in a slot, and hands its result back through
+:meth:`Loop.call_soon`. For each message that needs no slot now, an extra consumer takes one more
+from the shared queue.
 """
 
 import contextlib
@@ -189,6 +190,7 @@ class MessageHandler:
         self._on_cut_off = on_cut_off
         self._connection: BusConnection | None = None
         self.deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
+        # No lock: all below is the loop's, and `describe` copies what it counts.
         self._executions: dict[str, Execution] = {}
         """By the id of the message."""
         self._in_order = InOrder()
@@ -257,6 +259,7 @@ class MessageHandler:
         unsent = [command for command in self._unsent if isinstance(command, Publish)]
         self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
         self._unsent.clear()
+        # Work in slots goes on: its answer goes out over the next connection.
         for work in self.deliveries.connection_lost():
             if self._cancel(work) and work not in self._orphans:
                 self._orphans.append(work)
@@ -347,6 +350,7 @@ class MessageHandler:
     def _is_admitted(self, work: Work) -> bool:
         """Whether it needs a slot; else it was answered at once, or dropped."""
         if self._dispatcher.is_non_blocking(work.request.message):
+            # Here in the loop's thread: while such a method waits, nothing else is served.
             complete(self._handle(work, time.monotonic()))
             return False
         if self.admission.admits(work.request):
@@ -382,6 +386,7 @@ class MessageHandler:
     # 3. Handled, in a slot
 
     async def _handle(self, work: Work, taken_s: float) -> None:
+        # Of the work it reads what the loop's thread leaves alone while a slot has it.
         now_s, since_s = time.monotonic(), work.failing_since_s
         # A cast is retried as long as the answer to a call is sent again.
         may_retry = since_s is None or now_s - since_s < self._find_caller_s
@@ -414,6 +419,7 @@ class MessageHandler:
     @contextlib.contextmanager
     def _yield_slot(self) -> Iterator[None]:
         """Inside, one message more is taken; a handler that waits needs no thread."""
+        # Both by the loop, in this order, whichever thread the handler ends in.
         self._loop.call_soon(self._extra_consumers.open)
         try:
             yield
@@ -426,6 +432,7 @@ class MessageHandler:
         if work.id in self._executions:  # else it took no slot
             self.admission.finished(dropped=result.is_dropped)
         is_left = result.is_retryable and self._stopping.is_set() and bool(work.tags)
+        # Other workers may reach the state that this one has lost.
         if result.is_cut_off and work.delivery.queue == self._names.queue:
             self._on_cut_off()
             is_left |= not work.is_ours_alone

@@ -92,6 +92,8 @@ class QueueServer:
             on_cut_off=self._leave_to_others,
         )
         self._reach = reach
+        # Other threads read what follows and never change it, but for what says so. Each value is
+        # replaced whole, so it may be a moment old and is never half written.
         self._is_cut_off = False
         """Whether the state is lost, without which no request can be served."""
         self._name_check = NameCheck(names)
@@ -101,14 +103,17 @@ class QueueServer:
         self._connected_s = 0.0
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
+        # Any thread sets these two; the loop's thread does what they say when it is woken.
         self._comes_first = comes_first
         self._may_take_requests = True
         """Whether the topic's queue may be consumed, which all servers share."""
         self._silence: str | None = None
         self._blocked: str | None = None
         """Says for how long a broker has been silent whose connection is not lost."""
+        # Of start and stop: one thread is made, and none after a stop. Nothing waits under it.
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
+        # Set by the loop's thread, where there is one; start and stop block their callers on them.
         self._consumes = threading.Event()
         self._failure: SchedulerWorkerError | None = None
         self._drained = threading.Event()
@@ -129,6 +134,7 @@ class QueueServer:
                 name = f"rpc-{self._settings.kind}"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
+        # Without a bound: a broker may be away for long. A stop from another thread ends it.
         self._consumes.wait()
         if self._failure is not None:
             raise self._failure
@@ -157,6 +163,7 @@ class QueueServer:
         What was taken is finished. The server's own queue and the fanout are always served.
         Returns at once. Idempotent.
         """
+        # By the slot that serves `drain` or `resume`: the connection is the loop's alone.
         self._may_take_requests = wanted
         self._loop.call_soon(self._consume_as_wanted)
 
@@ -215,6 +222,8 @@ class QueueServer:
                 if self._connection is not None:
                     self._connection.close()
             self._connection = None
+            # Slots that still work hand their results to a loop that nobody runs. The broker has
+            # their messages again, as nothing acknowledged them.
             self._slots.shutdown(wait=False)
             self._consumes.set()
             self._drained.set()
@@ -229,6 +238,8 @@ class QueueServer:
                 continue
             try:
                 self._run_once(self._connection)
+            # From whatever touches the connection, callbacks and timers too. Any other error of
+            # these ends the server, and `failure` tells the process.
             except ConnectionLostError as error:
                 LOG.warning("The connection to RabbitMQ is lost: %s", error)
                 has_lasted = time.monotonic() - self._connected_s > _LASTED_S
@@ -250,6 +261,7 @@ class QueueServer:
         if is_stopping and self._messages.is_done and not connection.unconfirmed_answers():
             self._drained.set()
             return
+        # Read without the lock of the slots: a wrong answer costs one doze.
         if self._slots.is_working and self._loop.doze():
             return
         if self._loop.wait(connection.descriptor if self._reads() else None):
@@ -287,6 +299,7 @@ class QueueServer:
 
     def _connect(self) -> None:
         """Try all brokers in turn until one serves us or the server is stopped."""
+        # There is no connection meanwhile, so no callback that runs here touches one.
         if self._attempts:
             self._back_off()
         while not self._stopping.is_set():
@@ -362,6 +375,7 @@ class QueueServer:
 
     def _leave_to_others(self) -> None:
         """Take no requests until the state is reached: other workers may have it."""
+        # Called by the handler in the loop's thread, once for each request that was cut off.
         if not self._is_cut_off:
             self._is_cut_off = True
             LOG.warning("Requests are left to other workers: the shared state does not answer here")

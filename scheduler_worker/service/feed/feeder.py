@@ -100,23 +100,30 @@ class Feeder(Periodic):
         self._outline: Outline | None = None
         self._outlines_read = self._outline_taken = 0
         """Outlines are counted as they are read; an older one never replaces a newer one."""
+        # Written by a thread of the source, taken by the thread of the rounds.
         self._answer: _Reading | SourceUnavailable | None = None
         """What the thread that reads the outline has found last, until it is looked at."""
         self._outline_due_s = float("-inf")
         self._problem = ""
         self._parts: dict[str, PartFeed] = {}
+        # Of the thread of the rounds, until that has ended.
         self._running: dict[str, Future[None]] = {}
+        # In these the source is asked, and the hosts of a part are stored: what hangs holds one up.
         self._threads = threads or ThreadPoolExecutor(_MOST_PARTS, "feed-read")
         self._refreshed_at_s = float("-inf")
         self._wants_outline = threading.Event()
+        # Taken by two threads, `feed` and `look`. The shared state is used under it, with the
+        # locks of replicas; the source is never asked.
         self._guard = threading.RLock()
         """Of the outline and the parts, for rounds and refreshes."""
+        # Held while the source is asked, so that outlines are numbered as they were read.
         self._reading_outline = threading.Lock()
 
     # What others ask
 
     def look_now(self, *, outline: bool = False) -> None:
         """A hint: something has changed; with ``outline``, perhaps an aggregate."""
+        # In a slot, for a cast of Nova's: it only sets flags.
         if outline:
             self._wants_outline.set()
         self.wake()
@@ -128,6 +135,8 @@ class Feeder(Periodic):
 
         Raises Conflict, StateUnavailable.
         """
+        # In the thread `look`, which waits here for the source and for all parts. No lock is held
+        # meanwhile, so rounds go on, and renew the lead.
         with contextlib.suppress(SourceUnavailable):
             reading = self._outline_now()
             with self._guard:
@@ -137,6 +146,7 @@ class Feeder(Periodic):
             # A cell may answer again long before the round ends that clears its problem.
             parts = [part for part in self._parts.values() if part.is_answering]
         looks = [self._threads.submit(partial(part.run, anew=True)) for part in parts]
+        # Those that are late go on in their threads. What they store counts, but nobody is told.
         in_time, _ = wait(looks, timeout=self._settings.look_timeout_s)
         if not all(each.result() for each in in_time):
             raise Conflict("Not all hosts that were read could be stored; they are read once more.")
@@ -151,6 +161,8 @@ class Feeder(Periodic):
 
     def stop(self) -> None:
         """End the rounds, and give the lead to another worker."""
+        # By the thread that stops the process. The thread of the rounds has ended after this, or
+        # hangs in the shared state; then it finds that it may start nothing.
         was_leader = self.is_leader()
         super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -197,6 +209,7 @@ class Feeder(Periodic):
             self._running[what] = self._threads.submit(work)
 
     def _run(self, part: PartFeed) -> None:
+        # In a thread of the source.
         was_settled = part.is_settled
         part.run()
         if part.is_settled and not was_settled:
@@ -370,6 +383,8 @@ class Feeder(Periodic):
         )  # fmt: skip
 
     def _keep(self) -> None:
+        # In a thread of the source, for a part that has got on. It takes the record's lock without
+        # the guard, which a round may hold that waits for this very lock.
         with self.records.lock:
             began_s = self._clock.monotonic_s()
             if self.is_leader() and self._write():
@@ -377,6 +392,7 @@ class Feeder(Periodic):
 
     def _lose_lead(self) -> None:
         """Forget what was read: another worker goes on with it."""
+        # Under the guard. Parts that are being read notice at their next write, by `_check_lead`.
         self._held_until_s = float("-inf")
         self._outline_due_s = float("-inf")
         self._outline, self._answer, self._problem = None, None, ""
@@ -384,6 +400,7 @@ class Feeder(Periodic):
 
     def is_leader(self) -> bool:
         """Whether this worker feeds now: its lead has not lapsed, by its own clock."""
+        # Any thread asks, without a lock: a float that is replaced whole.
         return self._clock.monotonic_s() < self._held_until_s and not self.is_stopping
 
     def _check_lead(self) -> None:

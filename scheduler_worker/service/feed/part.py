@@ -164,7 +164,10 @@ class LeadLost(Conflict):
 
 
 class PartFeed:
-    """One part. Any thread may call :meth:`run`, one thread everything else."""
+    """One part.
+
+    Any thread may call :meth:`run`. The feeder's guard is held for :meth:`follow`.
+    """
 
     def __init__(self, part: Part, progress: PartProgress, deps: FeedDependencies) -> None:
         self.part = part
@@ -182,7 +185,11 @@ class PartFeed:
         self._tails: tuple[Tail, Tail] | None = None
         self._pending: set[str] = set()
         """Hosts that have to be read."""
+        # Held for a whole round: the source is asked under it, and hosts are stored, with the locks
+        # of replicas. Nobody waits for it who holds one of those.
         self._running = threading.Lock()
+        # `follow` may come in the middle of a round. So a round notes when the next listing is due
+        # before it takes one.
         self._services_due_s = self._listing_due_s = float("-inf")
         self._complaints: dict[str, tuple[str, ...]] = {}
 

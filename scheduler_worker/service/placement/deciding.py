@@ -150,6 +150,7 @@ class ClusterChoice:
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | known.homes).values()}
         with contextlib.ExitStack() as held:
+            # In the order of their names: the fleet lists them so.
             for replica in replicas:
                 held.enter_context(replica.lock)
             views = [ClusterView.current(self._deps, replica) for replica in replicas]

@@ -87,6 +87,8 @@ class JobThreads(Generic[AnyJob]):
         self._clock = clock
         self._name = name
         self._workers = workers
+        # Guards all below. Placement is asked, and jobs end, without it. The lock of the deadlines
+        # is taken under it, and never before it.
         self._changed = threading.Condition()
         self._jobs: deque[AnyJob] = deque()
         self._busy: set[Hashable] = set()
@@ -99,6 +101,7 @@ class JobThreads(Generic[AnyJob]):
 
     def submit(self, job: AnyJob) -> None:
         """Do it as soon as a thread is free; the job has its outcome then."""
+        # By the slot of the request, which then waits without its thread.
         with self._changed:
             if not self._closing:
                 self._jobs.append(job)
@@ -118,6 +121,7 @@ class JobThreads(Generic[AnyJob]):
         with self._changed:
             self._closing = self._hurrying = True
             self._changed.notify_all()
+            # The wait gives the lock up, so threads that are not done yet can end their jobs.
             if timeout_s:
                 self._changed.wait_for(lambda: not self._threads, timeout_s)
             unfinished = list(self._jobs)
@@ -171,6 +175,7 @@ class JobThreads(Generic[AnyJob]):
             late = [job for job in self._jobs if job.deadline_s <= now_s]
             self._jobs = deque(job for job in self._jobs if job not in late)
             next_s = min((job.deadline_s for job in self._jobs), default=math.inf)
+        # No longer in the queue, so no thread of Placement can take them meanwhile.
         for job in late:
             job.fail_late()
         return next_s
@@ -198,6 +203,8 @@ class JobThreads(Generic[AnyJob]):
                 self._busy |= keys
                 if self._jobs and self._idle:
                     self._changed.notify()  # the batch may be full, or its jobs ended others' wait
+            # Without the lock, for up to 10 s a request to Placement. It catches what may fail: an
+            # error here would end the thread, and leave its keys busy for ever.
             self._do(batch)
             with self._changed:
                 self._busy -= keys

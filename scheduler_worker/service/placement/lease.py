@@ -1,7 +1,8 @@
 """A cluster's lock while this process holds it, and the view of the cluster that it decides on.
 
 Claims are consumed in the host table as they are decided. :meth:`Lease.commit` stores them as
-reservations under the fencing token, or gives them back. Callers hold the replica's lock.
+reservations under the fencing token, or gives them back. From :meth:`Lease.open` to the commit
+callers hold the replica's lock; :meth:`Lease.acquire` waits, and is called without it.
 """
 
 from __future__ import annotations
@@ -173,8 +174,10 @@ class Lease:
 
         Raises as :meth:`ClusterLock.acquire` does.
         """
+        # Only for a moment: who has the cluster's lock in this process needs it to decide.
         with replica.lock:
             seen = replica.seen
+        # Called by the slot that leads a queue, or that places over several clusters. It blocks.
         grant = deps.lock.acquire(
             replica.scope,
             timeout_s=max(0.0, until_s - deps.clock.monotonic_s()),
@@ -183,6 +186,7 @@ class Lease:
         )
         deps.observer.time(events.LOCK_WAIT, grant.waited_s, replica.scope)
         # For the dump of this process, which says who holds what; never read to decide.
+        # Written without a lock: each lease has a key of its own, and readers copy.
         deps.grants[grant.owner] = grant
         return cls(grant, replica, deps)
 
@@ -259,6 +263,8 @@ class Lease:
         ]
         # A kept lease brings no changes along, so it is kept only if none came since the grant.
         keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
+        # One round trip under the replica's lock, so that nobody here sees the table between what
+        # was decided and what was stored. During an outage it lasts until the engine gives up.
         try:
             written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
         except BaseException as error:
@@ -291,6 +297,7 @@ class Lease:
 
     def release_quietly(self) -> None:
         """Hand the lock on without writing; if the store is away, let the lease expire."""
+        # With or without the replica's lock: it touches the store's lock alone.
         if not self.ended:
             with contextlib.suppress(SchedulerWorkerError):
                 self._deps.lock.release(self.grant)

@@ -52,6 +52,8 @@ def place(
     with contextlib.ExitStack() as held:
         # Every worker takes the locks in the order of names, so no two wait for each other.
         leases = _acquire(deps, sorted(replicas, key=lambda each: each.scope), held, deadline_s)
+        # All of the store's locks first, then those of the replicas, in the order of names as well:
+        # whoever holds a replica's lock waits for none of the store's.
         for lease in leases:
             held.enter_context(lease.replica.lock)
             lease.open()

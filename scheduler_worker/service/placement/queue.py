@@ -138,6 +138,9 @@ class ClusterQueue:
         self._has_leader = False
         self._batch: list[QueuedRequest] = []
         """What the leader has taken, and not begun to decide."""
+        # Taken by every request that comes, by the leader, and by the thread of deadlines; under
+        # the replica's lock too, never before it. A request that is failed or made the leader under
+        # it is resumed at once, which only puts it into the queue of the slots.
         self._guard = threading.Lock()
         """Guards all above and the leadership; all below belongs to the leader alone."""
         self._deciding = RecentDurations()
@@ -163,14 +166,18 @@ class ClusterQueue:
                 self._has_leader = True
                 queued.lead()
         if not queued.leads:
+            # Not under the guard: the thread of deadlines takes it, and may be started here.
             self._watch([queued])
         # A leader gives way too: the requests that arrived with it join the queue first.
+        # From here on the thread of a slot is the leader's. It blocks for the lock and the commit.
         await queued
         while not queued.done:
             self._serve_batch()
         if queued.leads:
             with self._guard:
                 self._has_leader = bool(self._waiting)
+                # It leads in another slot, as soon as one is free, and what it needs is published:
+                # the guard was held since.
                 if self._waiting:
                     self._waiting[0].lead()
         return queued.result()
@@ -184,6 +191,8 @@ class ClusterQueue:
     def _serve_batch(self) -> None:
         """Decide and commit one batch under one lease; unsettled requests return to the queue."""
         batch: Sequence[QueuedRequest] = ()
+        # Whatever happens becomes the outcome of requests. A leader that raised would leave behind
+        # a queue that has one, and never serves again.
         try:
             lease = self._lease()
             if lease is not None:
@@ -219,6 +228,8 @@ class ClusterQueue:
 
     def _end_overdue(self, now_s: float) -> float:
         """Fail the requests whose deadline has passed; returns the next deadline."""
+        # In the thread of deadlines, or by the leader whose wait for the lock was in vain. What is
+        # being decided is in neither list: the leader alone ends that.
         with self._guard:
             for queued in self._waiting.take_overdue(now_s) + self._batch:
                 if queued.deadline_s <= now_s and not queued.done:
@@ -237,6 +248,7 @@ class ClusterQueue:
 
     def _is_waited_for(self) -> bool:
         """Whether requests are queued; then one of them leads next."""
+        # Without the guard, under the replica's lock: one that comes too late finds the lock free.
         return bool(self._waiting)
 
     # The lease
@@ -258,6 +270,7 @@ class ClusterQueue:
             # The lock is waited for no longer than the least patient request would wait.
             until_s = min(queued.deadline_s for queued in self._waiting)
             boost_s = self._waiting[0].priority_boost_s
+        # Blocks, for seconds where other workers are before us, and holds no lock of this process.
         try:
             return Lease.acquire(
                 self._deps, self._replica, until_s=until_s, priority_boost_s=boost_s
@@ -283,12 +296,15 @@ class ClusterQueue:
     # Deciding
 
     def _decide_and_commit(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
+        # For as long as a batch takes to decide and commit, which asks the store once or twice.
+        # What else this process does with the cluster waits: reports, listings, checks.
         with self._replica.lock:
             lease.open()
             self._declare(lease, list(filter(self._may_be_elsewhere, batch)))
             placed, refused = self._decide_all(lease, [each for each in batch if not each.done])
             placed, late = self._split_late(lease, placed)
             stands = self._commit(lease, [each for each in placed if any(each.commit)], refused)
+        # Without the replica's lock, as what follows only ends waits.
         for each in placed:
             if not any(each.commit):
                 each.queued.succeed(each.decision)
@@ -361,6 +377,7 @@ class ClusterQueue:
 
     def _begin(self, queued: QueuedRequest, ready_s: float) -> bool:
         """Whether to decide a request of the batch, in time for its caller: it waits no longer."""
+        # Either the thread of deadlines has failed it by now, or it does not find it any more.
         with self._guard:
             if queued.done:
                 return False
@@ -435,6 +452,8 @@ class ClusterQueue:
             return self._refusals_stand(lease, error, placed, refused)
         now_s = self._now_s()
         self._committing.add(now_s - begun_s, now_s)
+        # The next leader takes it, in this thread or another: leadership is handed over under the
+        # guard, so it sees this.
         if not lease.ended:
             self._kept_lease = lease
         for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):

@@ -100,8 +100,12 @@ class Replica:
         self.scope = scope
         self._kinds = kinds
         self.seen = Seen()
+        # Guards the records, and a cluster's table. Decisions are made under it, and most writes,
+        # with their round trips. Of several clusters the locks are taken in the order of names, and
+        # those of other scopes after them. Re-entrant: what holds it calls what takes it.
         self.lock = threading.RLock()
         self.versions: dict[str, int] = {}
+        # Before `lock`: who waits here holds up no decision.
         self._catching_up = threading.Lock()
         self._current_at_s = float("-inf")
 
@@ -116,6 +120,7 @@ class Replica:
                 return
             # From before the read: what a caller wants later may not be in the reply.
             reading_s = clock.monotonic_s()
+            # Without `lock`: decisions go on during the round trip.
             changes = store.changes(self.scope, self.seen)
             with self.lock:
                 if not self.apply(changes):

@@ -60,12 +60,14 @@ class DeadlineWatch:
         self._clock = clock
         self._ring = ring
         self._name = name
+        # Held for the time alone: `ring`, which takes the lock of its queue, is called without it.
         self._changed = threading.Condition()
         self._at_s = math.inf
         self._is_running = False
 
     def set(self, at_s: float) -> None:
         """Ring at that time at the latest. What is due then must be in the queue already."""
+        # Without the lock. If the thread has rung meanwhile, it found this deadline in the queue.
         if at_s >= self._at_s:  # mostly so: later requests have later deadlines
             return
         with self._changed:
@@ -119,6 +121,8 @@ class ScopeWatch:
         self._store = store
         self._clock = clock
         self._slots = SlotYielding(256)
+        # Checks take locks of replicas, and may wait for a commit. So nobody who holds one of these
+        # locks calls `until`.
         self._guard = threading.Lock()
         """Held during checks too: no change is lost between a check and the wait for the next."""
         self._waits: list[_Wait[Any]] = []
@@ -168,6 +172,7 @@ class ScopeWatch:
             while (awaited := self._settle(number)) is not None:
                 seen, until_s = awaited
                 left_s = max(0.0, until_s - self._clock.monotonic_s())
+                # Blocks on the store, under no lock.
                 if self._store.await_change(self._replica.scope, seen, timeout_s=left_s):
                     self._replica.catch_up(self._store, self._clock, self._clock.monotonic_s())
         except SchedulerWorkerError as error:
