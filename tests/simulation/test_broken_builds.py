@@ -116,7 +116,6 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
         ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
         ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 54),
         ("is reserved still", Sightings, "follow", lambda *_: {}, is_calm, 6),
-        ("ran out", ClusterQueue, "_is_waited_for", lambda *_: True, is_calm, 0),
         ("blocked broker", BrokerConnection, "is_blocked", False, blocks, 8),
         ("not left to a worker", connection, "StateLost", StateUnavailable, only_cuts, 40),
         ("while its caller had time", connection, "StateAway", StateUnavailable, only_downs, 24),
@@ -127,6 +126,12 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
 def test_a_function_that_is_broken(broken, found_out, violation, owner, name, instead, where, seed):
     broken(owner, name, instead)
     assert found_out(violation, where, seed=seed)
+
+
+def test_a_lease_that_is_kept_for_nobody(broken, rebuilt, found_out):
+    broken(ClusterQueue, "_is_waited_for", lambda *_: True)
+    rebuilt(ClusterQueue, "_hand_over", "kept, self._kept_lease = self._kept_lease, None", "pass")
+    assert found_out("ran out", is_calm, seed=0)
 
 
 def test_requests_that_wait_for_room_while_their_worker_stops(broken, found_out):

@@ -174,12 +174,7 @@ class ClusterQueue:
         while not queued.done:
             self._serve_batch()
         if queued.leads:
-            with self._guard:
-                self._has_leader = bool(self._waiting)
-                # It leads in another slot, as soon as one is free, and what it needs is published:
-                # the guard was held since.
-                if self._waiting:
-                    self._waiting[0].lead()
+            self._hand_over()
         return queued.result()
 
     def arrivals_s(self) -> list[float]:
@@ -210,6 +205,20 @@ class ClusterQueue:
             for queued in reversed(left):
                 self._waiting.put_back(queued)
         self._watch(left)
+
+    def _hand_over(self) -> None:
+        """Make the first in the queue its leader; without one, hand the kept lease on."""
+        kept = None
+        with self._guard:
+            self._has_leader = bool(self._waiting)
+            # It leads in another slot, as soon as one is free, and then has the kept lease.
+            if self._waiting:
+                self._waiting[0].lead()
+            else:
+                # Those it was kept for have failed at their deadlines meanwhile.
+                kept, self._kept_lease = self._kept_lease, None
+        if kept is not None:
+            kept.release_quietly()
 
     def _take_batch(self) -> Sequence[QueuedRequest]:
         with self._guard:

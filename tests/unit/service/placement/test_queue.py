@@ -98,6 +98,26 @@ def test_the_lease_is_kept_for_the_next_leader_of_the_process(make, pool):
     assert world.observed.events.count(("ended", "default")) == 1
 
 
+def test_a_lease_that_was_kept_is_handed_on_if_nobody_waits_any_more(make, pool, monkeypatch):
+    follow(monkeypatch, waits)
+    world = make(acquire_timeout_s=5.0, hold_timeout_s=100.0, max_batch=1, ordering="fifo")
+    blocking, commit, was_kept = world.block(), world.state.commit, []
+    asking, late = queue_up(world, pool, "i1", "i2")
+
+    def committed(grant, transactions, **options):
+        written = commit(grant, transactions, **options)
+        was_kept.append(written.kept)
+        world.clock.advance(5.1)
+        late.exception(SOON_S)
+        return written
+
+    monkeypatch.setattr(world.state, "commit", committed)
+    world.state.release(blocking)
+    assert asking.result(SOON_S) == ["a"]
+    assert (was_kept, type(late.exception(SOON_S))) == ([True], ClusterLockTimeout)
+    world.state.release(pool.submit(world.block).result(SOON_S))
+
+
 def test_a_request_that_was_not_settled_goes_back_to_its_place(make, pool, monkeypatch):
     world = make(max_batch=1, ordering="fifo")
     blocking, commit, refusals = world.block(), world.state.commit, iter(range(2))
