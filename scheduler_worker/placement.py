@@ -9,7 +9,7 @@ import msgspec
 from scheduler_worker.model.providers import (
     CandidatesAnswer,
     Consumer,
-    Listed,
+    ProviderEntry,
     ProviderFacts,
     ProviderSummary,
     ProviderTraits,
@@ -59,13 +59,13 @@ class Allocations(Protocol):
 class Providers(Protocol):
     """Placement's providers. All methods raise PlacementUnavailable and PlacementRefused."""
 
-    def listed(self) -> Sequence[Listed]:
+    def listed(self) -> Sequence[ProviderEntry]:
         """All providers."""
 
-    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[ProviderEntry]]:
         """By each of these, the providers in its tree; none where it is gone."""
 
-    def having(self, trait: str) -> Sequence[Listed]:
+    def having(self, trait: str) -> Sequence[ProviderEntry]:
         """Those with a trait."""
 
     def sums(self, query: str) -> Mapping[str, ProviderSummary]:

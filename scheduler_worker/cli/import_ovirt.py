@@ -22,7 +22,7 @@ from scheduler_worker.api.presentation import POSITIONS, parameters_of
 from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.files import read_text
-from scheduler_worker.cli.policy_texts import Given, PolicyChange
+from scheduler_worker.cli.policy_texts import PolicyChange, PolicyEntry
 from scheduler_worker.cli.progress import doing
 from scheduler_worker.compose.parts import policy_administration
 from scheduler_worker.conf import Settings
@@ -249,7 +249,7 @@ def _plan(
         else:
             imports.append(read)
     _refuse_unknown(imports, notes, skip=skip)
-    changes = policy_texts.between(stored, [Given(read.document, True) for read in imports])
+    changes = policy_texts.between(stored, [PolicyEntry(read.document, True) for read in imports])
     known = {stored_policy.document.id: stored_policy.document for stored_policy in stored}
     known |= {read.document.id: read.document for read in imports}
     return changes, list(_attachments(engine, administration, clusters, known, notes))

@@ -19,7 +19,7 @@ from msgspec import structs
 from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
 from scheduler_worker.cli.commands import complain, confirmed, say
 from scheduler_worker.cli.files import read_text
-from scheduler_worker.cli.policy_texts import Given, difference, read_policies, write_policies
+from scheduler_worker.cli.policy_texts import PolicyEntry, difference, read_policies, write_policies
 from scheduler_worker.cli.progress import counted
 from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
 from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
@@ -292,7 +292,7 @@ class InForce(NamedTuple):
         same = structs.replace(policy, version=newest.version)
         return same if same == newest else structs.replace(policy, version=newest.version + 1)
 
-    def change(self, entry: Given) -> tuple[ClusterPolicy, list[str]]:
+    def change(self, entry: PolicyEntry) -> tuple[ClusterPolicy, list[str]]:
         """A policy of a file as it is to be in force, and the clusters where it is not so yet."""
         policy = entry.document
         if not entry.has_id:

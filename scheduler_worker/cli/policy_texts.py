@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FIELDS = ("id", "name", "description", "filters", "weights", "balance", "selector", "parameters")
 
 
-class Given(NamedTuple):
+class PolicyEntry(NamedTuple):
     """A policy of a file; without an id there it has a new one."""
 
     document: ClusterPolicy
@@ -40,12 +40,12 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
     return written({"policies": plain})
 
 
-def units_of(policies: Iterable[Given]) -> set[str]:
+def units_of(policies: Iterable[PolicyEntry]) -> set[str]:
     """The names of the units that the policies use."""
     return {use.unit for policy in policies for _, use in uses(policy.document)}
 
 
-def read_policies(text: str, place: str) -> list[Given]:
+def read_policies(text: str, place: str) -> list[PolicyEntry]:
     """The policies of a YAML text.
 
     Raises ConfigError: it is no YAML, or a field is missing, unknown or out of bounds; names the
@@ -67,7 +67,7 @@ def read_policies(text: str, place: str) -> list[Given]:
     return entries
 
 
-def _given(plain: Any, place: str) -> Given:
+def _given(plain: Any, place: str) -> PolicyEntry:
     if not isinstance(plain, dict):
         raise ConfigError(f"{place}: expected a policy with the fields {', '.join(_FIELDS)}")
     name = f"{place} {plain['name']}" if isinstance(plain.get("name"), str) else place
@@ -77,7 +77,7 @@ def _given(plain: Any, place: str) -> Given:
         document = from_plain({"id": str(uuid.uuid4()), **plain, "version": 1})
     except ClusterPolicyError as error:
         raise ConfigError(f"{name}: {error}; write numbers in quotes where texts are") from None
-    return Given(document, "id" in plain)
+    return PolicyEntry(document, "id" in plain)
 
 
 # Changes
@@ -90,7 +90,7 @@ class PolicyChange(NamedTuple):
     after: ClusterPolicy
 
 
-def between(stored: Sequence[StoredPolicy], entries: Sequence[Given]) -> list[PolicyChange]:
+def between(stored: Sequence[StoredPolicy], entries: Sequence[PolicyEntry]) -> list[PolicyChange]:
     """What differs, in the order given. Raises Invalid for a built-in policy."""
     changes = []
     for entry in entries:
@@ -106,7 +106,7 @@ def between(stored: Sequence[StoredPolicy], entries: Sequence[Given]) -> list[Po
     return changes
 
 
-def _stored(stored: Sequence[StoredPolicy], entry: Given) -> StoredPolicy | None:
+def _stored(stored: Sequence[StoredPolicy], entry: PolicyEntry) -> StoredPolicy | None:
     if entry.has_id:
         return next((policy for policy in stored if policy.document.id == entry.document.id), None)
     key = entry.document.name.casefold()

@@ -36,20 +36,20 @@ from scheduler_worker.operations.decisions import (
     list_stored_decisions,
 )
 from scheduler_worker.operations.operation import when
-from scheduler_worker.operations.simulations import RecordsQuery, list_records
+from scheduler_worker.operations.rehearsals import RecordsQuery, list_records
 
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
-    from scheduler_worker.model.simulations import (
+    from scheduler_worker.model.rehearsals import (
         Change,
         ChangedDecision,
         RecordsPage,
-        SimulationSummary,
+        RehearsalSummary,
     )
-    from scheduler_worker.service.simulation.copies import Snapshot
+    from scheduler_worker.service.rehearsal.snapshots import Snapshot
 
 MOST = 10_000
-"""Decisions of one simulation, unless more are wanted."""
+"""Decisions of one rehearsal, unless more are wanted."""
 _SAID: dict[Change, str] = {
     "refused": "would be refused",
     "placed": "would be placed",
@@ -137,19 +137,19 @@ class RehearseDecisions(PlainCommand):
             say(*bound, *_lines(summary, parsed_args.limit))
 
 
-def _rehearsed(arguments: argparse.Namespace) -> tuple[list[str], SimulationSummary]:
+def _rehearsed(arguments: argparse.Namespace) -> tuple[list[str], RehearsalSummary]:
     """What was not taken, in sentences, and the summary."""
     from scheduler_worker import codec, conf
     from scheduler_worker.cli.fleet import read_reports
     from scheduler_worker.cli.policies import read_one
     from scheduler_worker.compose.rehearsal import rehearse
-    from scheduler_worker.service.simulation.deciding import Tried
+    from scheduler_worker.service.rehearsal.replay import RehearsalOverrides
 
     settings = conf.settings(configuration_of(arguments, more=arguments.options))
     policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None
     reports = read_reports(arguments.add_hosts) if arguments.add_hosts else []
     added = codec.decode_host_reports(reports) if reports else []
-    tried = Tried(policy, arguments.cluster, arguments.drain, added)
+    tried = RehearsalOverrides(policy, arguments.cluster, arguments.drain, added)
     bound, snapshot, decisions = _copied(arguments)
     with (
         doing(f"rehearsing {len(decisions):,} decisions", at_once=True) as activity,
@@ -162,11 +162,11 @@ def _copied(
     arguments: argparse.Namespace,
 ) -> tuple[list[str], Snapshot, Sequence[KeptDecision]]:
     """What was not taken, in sentences; the hosts and the decisions, the newest first."""
-    from scheduler_worker.service.simulation import copies
+    from scheduler_worker.service.rehearsal import snapshots
 
     if arguments.saved:
         with doing(f"reading {arguments.saved}", at_once=True):
-            snapshot, decisions = copies.read(arguments.saved)
+            snapshot, decisions = snapshots.read(arguments.saved)
         number = f"{arguments.most:,} of {len(decisions):,}"
     else:
         snapshot, decisions = _asked(arguments)
@@ -176,7 +176,7 @@ def _copied(
         since = f"{when(taken[-1].outline.decided_at_s):%Y-%m-%d %H:%M:%SZ}"
         bound = [f"The newest {number} decisions are taken, since {since}; --most takes more"]
     if arguments.save:
-        copies.write(arguments.save, snapshot, taken)
+        snapshots.write(arguments.save, snapshot, taken)
     return bound, snapshot, taken
 
 
@@ -195,13 +195,13 @@ def _asked(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]
 
 
 def _snapshot(client: SchedulerClient) -> Snapshot:
-    from scheduler_worker.service.simulation import copies
+    from scheduler_worker.service.rehearsal import snapshots
 
     def read(cluster: str | None, marker: str | None) -> RecordsPage:
         return client.call(list_records, RecordsQuery(cluster=cluster, marker=marker))
 
     with doing("reading the records of hosts", at_once=True) as activity:
-        return copies.assembled(
+        return snapshots.assembled(
             read,
             lambda done, total, number: activity.far(done, total, f" clusters, {number:,} records"),
         )
@@ -212,7 +212,7 @@ def _query(arguments: argparse.Namespace, snapshot: Snapshot) -> DecisionsQuery:
 
     Raises RequestError for a drained host that is not there.
     """
-    from scheduler_worker.service.simulation.deciding import found
+    from scheduler_worker.service.rehearsal.replay import found
 
     cluster = arguments.cluster
     drained = {cluster for cluster, _ in found(snapshot, arguments.drain)}
@@ -256,7 +256,7 @@ def _decision(stored: StoredDecision) -> KeptDecision:
     return KeptDecision(DecisionId.parse(stored.id), outline, details)
 
 
-def _lines(summary: SimulationSummary, limit: int) -> Iterator[str]:
+def _lines(summary: RehearsalSummary, limit: int) -> Iterator[str]:
     yield f"{summary.rehearsed:,} decisions rehearsed"
     for why, number in summary.left_out.items():
         yield f"  {number:,} left out: {why}"

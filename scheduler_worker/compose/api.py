@@ -26,7 +26,7 @@ from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
 from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.compose.parts import Parts
-from scheduler_worker.compose.rehearsals import Simulations
+from scheduler_worker.compose.rehearsals import Rehearsals
 from scheduler_worker.compose.worker import Worker, build_worker
 from scheduler_worker.conf import Configuration
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
@@ -150,7 +150,7 @@ class ApiProcess:
         self._registered: Catalogue | None = None
         self.worker = worker
         self.administration = parts.administration
-        self._rehearsals = Simulations(settings, parts.fleet, parts.decisions)
+        self._rehearsals = Rehearsals(settings, parts.fleet, parts.decisions)
         self._needed = Dependencies({STATE: parts.state.problem, POLICY_STORE: self._store_problem})
         monitor = None if worker else ApiMonitor(self._needed, self.failure, settings.monitoring)
         self.monitor = monitor

@@ -37,15 +37,15 @@ from scheduler_worker.service.feed.refreshes import Looker, RefreshBarrier
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.feed.trees import SharingProviders
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
-from scheduler_worker.service.placement.capacity import Capacity
-from scheduler_worker.service.placement.claims import PlacementPorts
-from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.requests.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.requests.capacity import Capacity
+from scheduler_worker.service.requests.claims import PlacementPorts
+from scheduler_worker.service.requests.scheduler import Scheduler
+from scheduler_worker.service.requests.verifier import VerifierPorts
 from scheduler_worker.service.state.presence import ReportedWorkers
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from scheduler_worker.policy_store import PolicyStore
     from scheduler_worker.ports import Clock, MigrationTarget, Publisher
     from scheduler_worker.scheduling.options import Options
-    from scheduler_worker.service.placement.scheduler import Keep
     from scheduler_worker.service.policies.pipelines import Pipelines
+    from scheduler_worker.service.requests.scheduler import Keep
 
 
 class Closable(Protocol):
@@ -327,11 +327,11 @@ class Parts:
             settings=asking,
         )
 
-    def _verifying(self) -> VerifyingPorts | None:
+    def _verifying(self) -> VerifierPorts | None:
         """None: chosen hosts are not compared with where they are from."""
         if (nova := self.settings.nova_feed) is None or self._only_reads:
             return None
-        return VerifyingPorts(self._service_check(nova), self.providers)
+        return VerifierPorts(self._service_check(nova), self.providers)
 
     def _service_check(self, nova: NovaFeed) -> ServiceCheck:
         quick = structs.replace(

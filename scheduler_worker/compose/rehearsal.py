@@ -1,4 +1,4 @@
-"""Runs a simulation: in the caller's process, or in one of its own for the REST API.
+"""Runs a rehearsal: in the caller's process, or in one of its own for the REST API.
 
 Hosts and decisions are copies, and the state is a private one in memory: nothing of the workers is
 touched, and they do not serve slower.
@@ -21,20 +21,20 @@ from scheduler_worker.compose.parts import Parts
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.decision_history import KeptDecision
-from scheduler_worker.model.simulations import SimulationSummary
+from scheduler_worker.model.rehearsals import RehearsalSummary
 from scheduler_worker.observer import Outcome
-from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.scheduler import Keep
-from scheduler_worker.service.simulation import copies
-from scheduler_worker.service.simulation.copies import Snapshot
-from scheduler_worker.service.simulation.deciding import (
+from scheduler_worker.service.rehearsal import snapshots
+from scheduler_worker.service.rehearsal.replay import (
     FOR_EVER_S,
-    Tried,
+    RehearsalOverrides,
     alterations,
-    decided,
-    planned,
+    replay,
+    replay_plan,
     summarized,
 )
+from scheduler_worker.service.rehearsal.snapshots import Snapshot
+from scheduler_worker.service.requests.dependencies import PlacementLimits
+from scheduler_worker.service.requests.scheduler import Keep
 
 Item = TypeVar("Item")
 
@@ -78,12 +78,12 @@ def rehearse(
     settings: Settings,
     snapshot: Snapshot,
     decisions: Iterable[KeptDecision],
-    tried: Tried,
+    tried: RehearsalOverrides,
     say: Callable[[int, int], None],
     *,
     most: int | None = None,
     end: Callable[[], str | None] = lambda: None,
-) -> SimulationSummary:
+) -> RehearsalSummary:
     """Decide again, with the options of ``settings``, and sum up.
 
     ``say`` hears how many decisions have been made, of how many. ``most`` bounds the changes of
@@ -97,26 +97,26 @@ def rehearse(
         pipelines, fleet = parts.pipelines(), parts.fleet
         if tried.policy is not None:
             pipelines.compile(tried.policy)
-        plan = planned(snapshot, decisions, pipelines)
+        plan = replay_plan(snapshot, decisions, pipelines)
         plan.snapshot.having(alterations(plan.snapshot, tried)).write_to(parts.state)
         fleet.refresh_globals()
         if tried.added:
             parts.inventory.update_hosts(tried.added)
         total = len(plan.decisions)
         say(0, total)
-        made = decided(plan, parts.scheduler, parts.outcomes, fleet, pipelines)
+        made = replay(plan, parts.scheduler, parts.outcomes, fleet, pipelines)
         changed = []
         left_out = dict(plan.left_out)
-        for decision in watched(made, lambda done: say(done, total)):
+        for decision in with_progress(made, lambda done: say(done, total)):
             changed.append(decision)
             if len(changed) < total and (why := end()) is not None:
                 left_out[why] = total - len(changed)
                 break
-        after = copies.snapshot_of(fleet)
+        after = snapshots.snapshot_of(fleet)
     return summarized(changed, left_out, snapshot, after, most=most)
 
 
-def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:
+def with_progress(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:
     """The items; ``say`` hears twice a second how many there were."""
     next_s = time.monotonic() + _PROGRESS_S
     for number, item in enumerate(items, 1):
@@ -126,8 +126,8 @@ def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]
         yield item
 
 
-def serve(parent: Connection, settings: Settings, tried: Tried) -> None:
-    """Simulate as a process: lines of copies come from the parent, the last one empty.
+def serve(parent: Connection, settings: Settings, tried: RehearsalOverrides) -> None:
+    """Rehearse as a process: lines of copies come from the parent, the last one empty.
 
     It is sent pairs of how many decisions were made and of how many; then the summary, or a text
     that says why there is none.
@@ -136,7 +136,7 @@ def serve(parent: Connection, settings: Settings, tried: Tried) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     with suppress(EOFError, BrokenPipeError):  # the parent has gone
         try:
-            copied = copies.parsed(iter(parent.recv_bytes, b""))
+            copied = snapshots.parsed(iter(parent.recv_bytes, b""))
             summary = rehearse(
                 settings, *copied, tried, lambda *far: parent.send(far), most=MAX_CHANGES
             )

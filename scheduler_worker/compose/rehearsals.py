@@ -1,6 +1,6 @@
-"""Simulations behind the REST API: each in a process of its own, so that requests are served on.
+"""Rehearsals behind the REST API: each in a process of its own, so that requests are served on.
 
-This process reads the copies and hands them over; the progress of the simulation and its result are
+This process reads the copies and hands them over; the progress of the rehearsal and its result are
 in the shared state for every process that serves the API.
 """
 
@@ -21,25 +21,25 @@ from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError
 from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.simulations import Asked, SimulationRecord, SimulationSummary
+from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord, RehearsalSummary
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.simulation import copies
-from scheduler_worker.service.simulation.deciding import Tried
-from scheduler_worker.service.simulation.records import SimulationRecords
+from scheduler_worker.service.rehearsal import snapshots
+from scheduler_worker.service.rehearsal.records import RehearsalRecords
+from scheduler_worker.service.rehearsal.replay import RehearsalOverrides
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
 
 MAX_DECISIONS = 100_000
-"""Of one simulation; some kilobytes of memory each."""
+"""Of one rehearsal; some kilobytes of memory each."""
 _PROGRESS_S = 0.5
 _RETRIES = 60
 _STOP_S = 5.0
 _PROCESSES = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
 
 
-class Simulations:
-    """Starts simulations, one at a time, and knows the simulations of all processes."""
+class Rehearsals:
+    """Starts rehearsals, one at a time, and knows the rehearsals of all processes."""
 
     def __init__(self, settings: Settings, fleet: Fleet, kept: KeptDecisions | None) -> None:
         """``kept`` is None where no decisions are kept."""
@@ -48,12 +48,16 @@ class Simulations:
         self._kept = kept
         self._guard = threading.Lock()
         self._run: _Run | None = None
-        self.records = SimulationRecords(fleet.store)
-        """The simulations of all processes."""
+        self.records = RehearsalRecords(fleet.store)
+        """The rehearsals of all processes."""
 
     def begin(
-        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> SimulationRecord:
+        self,
+        asked: RehearsalQuery,
+        policy: ClusterPolicy | None,
+        added: Sequence[HostReport],
+        user: str,
+    ) -> RehearsalRecord:
         """Start one, of a policy or None, and with further hosts; returns its record.
 
         Raises:
@@ -69,14 +73,14 @@ class Simulations:
             if self._run is not None and self._run.is_busy:
                 running = self._run.record
                 raise Conflict(
-                    f"The simulation {running.id} of {running.user} is running; wait until it has "
+                    f"The rehearsal {running.id} of {running.user} is running; wait until it has "
                     "ended, or cancel it."
                 )
-            record = SimulationRecord(
+            record = RehearsalRecord(
                 id=secrets.token_hex(8), user=user, begun_at_s=self.records.now_s(), asked=asked
             )
             self.records.add(record)
-            tried = Tried(policy, asked.cluster, asked.drained, added)
+            tried = RehearsalOverrides(policy, asked.cluster, asked.drained, added)
             self._run = _Run(self._settings, self._fleet, self._kept, self.records, record, tried)
             self._run.start()
             return record
@@ -97,16 +101,16 @@ class Simulations:
 
 
 class _Run(threading.Thread):
-    """One simulation: reads the copies, hands them to a process, and reports what that says."""
+    """One rehearsal: reads the copies, hands them to a process, and reports what that says."""
 
     def __init__(
         self,
         settings: Settings,
         fleet: Fleet,
         kept: KeptDecisions,
-        records: SimulationRecords,
-        record: SimulationRecord,
-        tried: Tried,
+        records: RehearsalRecords,
+        record: RehearsalRecord,
+        tried: RehearsalOverrides,
     ) -> None:
         super().__init__(name=f"rehearsal {record.id}", daemon=True)
         self._fleet = fleet
@@ -154,21 +158,21 @@ class _Run(threading.Thread):
                 self._process.kill()
                 self._process.join()
         if self._is_cancelled.is_set():
-            LOG.info("The simulation %s was cancelled", self.record.id)
+            LOG.info("The rehearsal %s was cancelled", self.record.id)
             if self._problem is None:
                 return
             self._fail(self._problem)
         self._finish(summary)
 
-    def _conversation(self) -> SimulationSummary:
+    def _conversation(self) -> RehearsalSummary:
         """What the process answers. Raises EOFError, OSError, SchedulerWorkerError."""
-        for line in copies.lines(copies.snapshot_of(self._fleet), self._read()):
+        for line in snapshots.lines(snapshots.snapshot_of(self._fleet), self._read()):
             self._pipe.send_bytes(line)
         self._pipe.send_bytes(b"")
         self._note(state="deciding")
         while True:
             match self._pipe.recv():
-                case SimulationSummary() as summary:
+                case RehearsalSummary() as summary:
                     return summary
                 case str(problem):
                     raise SchedulerWorkerError(problem)
@@ -197,7 +201,7 @@ class _Run(threading.Thread):
             if record.is_running and not self._records.renew(record):
                 self.cancel()
         except StateUnavailable as error:
-            LOG.warning("The progress of the simulation %s was not stored: %s", record.id, error)
+            LOG.warning("The progress of the rehearsal %s was not stored: %s", record.id, error)
         return _PROGRESS_S
 
     def _what_broke(self, error: Exception) -> str:
@@ -207,10 +211,10 @@ class _Run(threading.Thread):
         return f"its process ended with status {self._process.exitcode}"
 
     def _fail(self, problem: str) -> None:
-        LOG.warning("The simulation %s failed: %s", self.record.id, problem)
+        LOG.warning("The rehearsal %s failed: %s", self.record.id, problem)
         self._note(state="failed", problem=problem)
 
-    def _finish(self, summary: SimulationSummary | None) -> None:
+    def _finish(self, summary: RehearsalSummary | None) -> None:
         """Store the result, which took its time, even if the state is away for a while."""
         if summary is not None:
             self._note(state="done", done=summary.rehearsed, total=summary.rehearsed)
@@ -218,7 +222,7 @@ class _Run(threading.Thread):
             try:
                 self._records.renew(self.record, summary)
             except StateUnavailable as error:
-                LOG.warning("The simulation %s cannot be stored: %s", self.record.id, error)
+                LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
                 if not self._is_cancelled.wait(1.0):
                     continue
             return

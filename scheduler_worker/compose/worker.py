@@ -39,7 +39,7 @@ from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import watch
-from scheduler_worker.service.simulation.dry_run import DryRun
+from scheduler_worker.service.requests.dry_run import DryRun
 from scheduler_worker.service.tuning.tuner import Tuner
 
 LOG = logging.getLogger(__name__)

@@ -42,11 +42,11 @@ from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.decisions.recorder import DecisionSettings
 from scheduler_worker.service.feed.settings import FeedSettings, ProviderSettings
 from scheduler_worker.service.inventory.reports import HeartbeatSettings, InventorySettings
-from scheduler_worker.service.placement.allocation_candidates import AskingSettings
-from scheduler_worker.service.placement.claim_batcher import ClaimSettings
-from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
-from scheduler_worker.service.simulation.comparison import DryRunSettings
+from scheduler_worker.service.requests.allocation_candidates import AskingSettings
+from scheduler_worker.service.requests.claim_batcher import ClaimSettings
+from scheduler_worker.service.requests.comparison import DryRunSettings
+from scheduler_worker.service.requests.dependencies import PlacementLimits
 from scheduler_worker.service.tuning.cycle import TuningSettings
 
 _RANKED_HOSTS = 5

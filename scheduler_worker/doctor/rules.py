@@ -7,7 +7,7 @@ from msgspec import structs
 
 from scheduler_worker.model.feed import ChangedRow, ServiceStates
 from scheduler_worker.model.findings import Finding, failed, ok, warning
-from scheduler_worker.model.providers import Listed
+from scheduler_worker.model.providers import ProviderEntry
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.service.health import rules as health
 from scheduler_worker.wording import listed
@@ -126,7 +126,9 @@ def computes(check: str, compute: Compute, silent_after_s: float) -> Iterator[Fi
         )
 
 
-def providers(check: str, nodes: Mapping[str, str], known: Sequence[Listed]) -> Iterator[Finding]:
+def providers(
+    check: str, nodes: Mapping[str, str], known: Sequence[ProviderEntry]
+) -> Iterator[Finding]:
     """The resource providers of compute nodes; ``nodes`` is uuid -> host."""
     generations = {provider.uuid: provider.generation for provider in known}
     missing = sorted(host for uuid, host in nodes.items() if uuid not in generations)

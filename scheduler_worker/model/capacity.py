@@ -5,7 +5,7 @@ import msgspec
 from scheduler_worker.model.policies import PolicyReference
 
 
-class Limited(msgspec.Struct, frozen=True, kw_only=True):
+class LimitingResource(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts whose capacity one resource, or one filter, limits."""
 
     hosts: int = 0
@@ -14,7 +14,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts that take no instance any more."""
 
 
-class Lost(msgspec.Struct, frozen=True, kw_only=True):
+class RejectedHosts(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts that a filter rejects which does not judge capacity, such as ComputeFilter."""
 
     hosts: int = 0
@@ -37,9 +37,9 @@ class ClusterCapacity(msgspec.Struct, frozen=True, kw_only=True):
     runs_out_first: str | None = None
     """What limits most of the hosts that no other filter rejects."""
     zones: dict[str, int | None] = {}
-    limited_by: dict[str, Limited] = {}
+    limited_by: dict[str, LimitingResource] = {}
     """Resource class, or filter -> the hosts that it limits; that of most hosts first."""
-    lost_to: dict[str, Lost] = {}
+    lost_to: dict[str, RejectedHosts] = {}
     """Filter -> the hosts that it rejects, in the order of the policy."""
     problem: str | None = None
     """Why nothing could be counted."""

@@ -232,7 +232,7 @@ def _shared(providers: Providers) -> Providers:
     return providers
 
 
-class Listed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ProviderEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A provider in the list of all."""
 
     uuid: str
@@ -256,7 +256,7 @@ class ProviderFacts(ProviderTraits, frozen=True, gc=False, kw_only=True):
     inventories: dict[str, Inventory]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class ConsumerAllocation(msgspec.Struct, frozen=True, gc=False):
     """What a consumer holds of a provider."""
 
     resources: dict[str, int]
@@ -266,7 +266,7 @@ class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Who takes what of a provider, with all that was allocated up to a generation."""
 
     generation: int = msgspec.field(name="resource_provider_generation")
-    taken: dict[str, Held] = msgspec.field(name="allocations")
+    taken: dict[str, ConsumerAllocation] = msgspec.field(name="allocations")
     """By consumer."""
 
 

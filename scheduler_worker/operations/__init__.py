@@ -9,9 +9,9 @@ from scheduler_worker.operations import (
     decisions,
     hosts,
     policies,
+    rehearsals,
     requests,
     reservations,
-    simulations,
     tuning,
     units,
     workers,
@@ -29,7 +29,7 @@ _RESOURCES = (
     tuning,
     balancing,
     workers,
-    simulations,
+    rehearsals,
     audit,
 )
 OPERATIONS: tuple[Operation[Any, Any], ...] = tuple(

@@ -164,7 +164,7 @@ def get_decision(call: Call, target: OneDecision) -> DecisionView:
 
 @operation("GET", None)
 def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecision]:
-    """List decisions as they are stored, for simulations elsewhere."""
+    """List decisions as they are stored, for rehearsals elsewhere."""
     kept = _kept(call)
     page = kept.page(_query(call, query), query.limit)
     details = kept.stored_details([decision.id for decision in page.decisions])

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from scheduler_worker.model.host_reports import HostReport
     from scheduler_worker.model.policies import ClusterPolicy
-    from scheduler_worker.model.simulations import Asked, SimulationRecord
+    from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord
     from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions
     from scheduler_worker.service.inventory.inventory import Inventory
-    from scheduler_worker.service.placement.capacity import Capacity
-    from scheduler_worker.service.placement.scheduler import Scheduler
     from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-    from scheduler_worker.service.simulation.records import SimulationRecords
+    from scheduler_worker.service.rehearsal.records import RehearsalRecords
+    from scheduler_worker.service.requests.capacity import Capacity
+    from scheduler_worker.service.requests.scheduler import Scheduler
     from scheduler_worker.service.state.presence import ReportedWorkers
     from scheduler_worker.service.state.replica import Fleet
     from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -47,15 +47,19 @@ class OneWorker(Protocol):
         """Undo :meth:`drain`."""
 
 
-class SimulationRunner(Protocol):
-    """Starts simulations and ends them; see :mod:`scheduler_worker.compose.rehearsals`."""
+class RehearsalRunner(Protocol):
+    """Starts rehearsals and ends them; see :mod:`scheduler_worker.compose.rehearsals`."""
 
     @property
-    def records(self) -> SimulationRecords: ...
+    def records(self) -> RehearsalRecords: ...
 
     def begin(
-        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> SimulationRecord: ...
+        self,
+        asked: RehearsalQuery,
+        policy: ClusterPolicy | None,
+        added: Sequence[HostReport],
+        user: str,
+    ) -> RehearsalRecord: ...
 
     def end(self, id: str, user: str) -> None: ...
 
@@ -64,7 +68,7 @@ class StoreUseCases(NamedTuple):
     """The services of an API process, which has the SQL store."""
 
     administration: PolicyAdministration
-    simulations: SimulationRunner
+    rehearsals: RehearsalRunner
     problems: Callable[[], Mapping[str, Sequence[str]]]
     """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
 

@@ -29,7 +29,7 @@ from scheduler_worker.operations.operation import Call, Nothing, Page, PageQuery
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
-    from scheduler_worker.service.state.presence import Reported
+    from scheduler_worker.service.state.presence import WorkerHealth
 
 STATE, POLICY_STORE = "state", "policy store"
 """What an API process needs, by name."""
@@ -142,7 +142,7 @@ class WorkerStatus(WorkerFacts, frozen=True, kw_only=True):
         "State": "state",
         "Version": "version",
         "Uptime": "report.uptime_s",
-        "Reported": "age_s",
+        "WorkerHealth": "age_s",
         "Lag": "report.lag_s",
         "Slots": "report.slots",
         "Running": "report.running",
@@ -254,7 +254,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     from scheduler_worker.service.health import rules
 
     problems = call.store.problems()
-    workers: list[Reported] | None = None
+    workers: list[WorkerHealth] | None = None
     findings: list[Finding] = []
     try:
         workers = call.services.workers.read()
@@ -289,7 +289,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
     )
 
 
-def _worker(worker: Reported) -> WorkerView:
+def _worker(worker: WorkerHealth) -> WorkerView:
     load, report = None, worker.report
     if report is not None:
         requests = {"requests": _requests([report])}
@@ -316,7 +316,7 @@ def _requests(reports: Sequence[WorkerReport]) -> Requests:
     )
 
 
-def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueueReport]:
+def _clusters(workers: Sequence[WorkerHealth]) -> Iterator[ClusterQueueReport]:
     by_name: dict[str, list[tuple[str, ClusterReport]]] = {}
     for worker in workers:
         for cluster in worker.report.clusters if worker.report else ():

@@ -33,8 +33,8 @@ from scheduler_worker.rpc.dispatcher import (
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.simulation.dry_run import DryRun
+from scheduler_worker.service.requests.dry_run import DryRun
+from scheduler_worker.service.requests.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 

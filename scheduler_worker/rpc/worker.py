@@ -27,7 +27,7 @@ from scheduler_worker.rpc.nova import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.requests.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 

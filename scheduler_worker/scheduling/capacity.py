@@ -19,7 +19,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from msgspec import structs
 
-from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
+from scheduler_worker.model.capacity import (
+    ClusterCapacity,
+    FlavorCapacity,
+    LimitingResource,
+    RejectedHosts,
+)
 from scheduler_worker.model.columns import COLUMNS, CONSUMED, take
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
@@ -46,7 +51,7 @@ class NotInColumns(Exception):
     """What a filter looks at cannot be told without placing the instances one by one."""
 
 
-class Taken(NamedTuple):
+class InstanceCost(NamedTuple):
     """What one instance takes of each host."""
 
     amounts: Mapping[str, Values]
@@ -63,7 +68,7 @@ class HostsAfter(HostSubset):
     devices and providers that the instances take from, get :class:`NotInColumns`.
     """
 
-    def __init__(self, hosts: HostTable, taken: Taken, placed: Values | int) -> None:
+    def __init__(self, hosts: HostTable, taken: InstanceCost, placed: Values | int) -> None:
         super().__init__(hosts, slice(None))
         self._taken = taken
         self._placed = placed
@@ -97,7 +102,7 @@ UNBOUNDED = 2**20
 """A host that a filter would let take so many instances is not bounded by that filter."""
 
 
-def refused_after(unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec) -> Values:
+def refused_after(unit: Filter, hosts: HostTable, taken: InstanceCost, spec: RequestSpec) -> Values:
     """For each host after how many instances the filter first refuses it; at most UNBOUNDED.
 
     Raises NotInColumns: the filter looks at what only placing one by one can tell.
@@ -192,7 +197,7 @@ class Measurement:
         self._to_ask = [unit for unit in judging if not self._count(unit, taken)]
         self._to_fill = self._copies(survivors) if self._to_ask else []
 
-    def _count(self, unit: Filter, taken: Taken) -> bool:
+    def _count(self, unit: Filter, taken: InstanceCost) -> bool:
         """Take in what a filter says by columns; False: it has to be asked one by one."""
         if unit.looks_at_rows or not (unit.declares_reads() and unit.is_internal()):
             return False
@@ -293,7 +298,7 @@ def _lost_to(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> 
     return lost_to, survivors
 
 
-def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
+def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> InstanceCost:
     unknown = ["provider_tree"] if pipeline.providers.applies(spec) else []
     if spec.numa_topology or spec.pci_requests:
         unknown += ["numa_topology", "pci_pools", "free_pci_devices"]
@@ -303,7 +308,9 @@ def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
     take(row, 0, structs.replace(resources_of(spec.flavor), virt=virt), 1)
     amounts = {name: -values[0] for name, values in row.items() if name not in _OBJECTS}
     of_root = pipeline.inventories.taken_in_columns(hosts, spec)
-    return Taken({name: n for name, n in amounts.items() if n} | dict(of_root), virt, unknown)
+    return InstanceCost(
+        {name: n for name, n in amounts.items() if n} | dict(of_root), virt, unknown
+    )
 
 
 def of_cluster(cluster: str, policy: PolicyReference, room: Measurement) -> ClusterCapacity:
@@ -339,19 +346,22 @@ def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     )
 
 
-def _limited(room: Measurement, survivors: Mask) -> Iterator[tuple[str, Limited]]:
+def _limited(room: Measurement, survivors: Mask) -> Iterator[tuple[str, LimitingResource]]:
     for number, name in enumerate(room.limits):
         of_it = survivors & (room.limited_by == number)
         if of_it.any():
             full = int(np.count_nonzero(of_it & (room.instances == 0)))
-            yield name, Limited(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
+            yield name, LimitingResource(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
 
 
-def _lost(room: Measurement) -> Iterator[tuple[str, Lost]]:
+def _lost(room: Measurement) -> Iterator[tuple[str, RejectedHosts]]:
     for number, name in enumerate(room.filters):
         of_it = room.lost_to == number
         if of_it.any():
-            yield name, Lost(hosts=int(np.count_nonzero(of_it)), instances=_sum(room, of_it))
+            yield (
+                name,
+                RejectedHosts(hosts=int(np.count_nonzero(of_it)), instances=_sum(room, of_it)),
+            )
 
 
 def _sum(room: Measurement, rows: Mask) -> int | None:

@@ -1,10 +1,10 @@
-"""Simulations: begun on their page, before a policy is attached, and of a draft."""
+"""Rehearsals: begun on their page, before a policy is attached, and of a draft."""
 
 import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.simulations import Asked, SimulationRecord
+from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord
 from tests.support.consoles import READER
 from tests.support.services import request
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said(decided, console):
 
 @pytest.mark.deep
 def test_one_that_runs_shows_how_far_it_is_and_can_be_cancelled(decided, console):
-    records = decided._simulations.records
+    records = decided._rehearsals.records
     running = records_with(records, state="deciding", read=9, done=3, total=9)
     page = console.entered(f"/rehearsals/{running.id}")
     expect(page.locator("main")).to_contain_text("3 of 9 decisions")
@@ -107,15 +107,15 @@ def test_one_that_runs_shows_how_far_it_is_and_can_be_cancelled(decided, console
 
 def records_with(records, **fields):
     """The record of a rehearsal that another process runs."""
-    asked, now_s = Asked(since_s=0.0, until_s=1.0), records.now_s()
-    record = SimulationRecord(id="elsewhere", user="anna", begun_at_s=now_s, asked=asked, **fields)
+    asked, now_s = RehearsalQuery(since_s=0.0, until_s=1.0), records.now_s()
+    record = RehearsalRecord(id="elsewhere", user="anna", begun_at_s=now_s, asked=asked, **fields)
     records.add(record)
     return record
 
 
 @pytest.mark.deep
 def test_readers_see_results_and_begin_none(decided, console):
-    records_with(decided._simulations.records)
+    records_with(decided._rehearsals.records)
     page = console.entered("/rehearsals", user=READER)
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.get_by_role("button", name="Rehearse")).to_have_count(0)

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from scheduler_worker.backends.placement.reading import PlacementReader
-from scheduler_worker.model.providers import Held, Inventory, ProviderRoom, ProviderTraits, Use
+from scheduler_worker.model.providers import (
+    ConsumerAllocation,
+    Inventory,
+    ProviderRoom,
+    ProviderTraits,
+    Use,
+)
 from tests.support.placement_server import Cloud
 
 
@@ -53,7 +59,7 @@ def test_everything_of_a_provider_is_read(cloud, reader):
     }
     assert [each.uuid for each in reader.having("HW_CPU_X86_AVX2")] == [root]
     assert reader.having("MISC_SHARES_VIA_AGGREGATE") == []
-    taken = {first: Held({"VCPU": 2}), second: Held({"VCPU": 4})}
+    taken = {first: ConsumerAllocation({"VCPU": 2}), second: ConsumerAllocation({"VCPU": 4})}
     assert reader.uses([root]) == {root: Use(generation=found[root].generation, taken=taken)}
     sums = reader.sums("resources=VGPU:1&limit=1000")
     assert sums[root].rooms == {"VCPU": ProviderRoom(32, 6)}

@@ -24,7 +24,7 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.compose.engines import open_state
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.policies import create_policy, remove_policy
-from scheduler_worker.operations.simulations import begin_rehearsal
+from scheduler_worker.operations.rehearsals import begin_rehearsal
 from scheduler_worker.operations.units import list_units
 from tests.support import commands, tuners
 from tests.support.edges import AnyOperation, lose_worker, right

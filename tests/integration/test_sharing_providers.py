@@ -21,8 +21,8 @@ from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
 from scheduler_worker.service.feed.trees import SharingProviders
-from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
-from scheduler_worker.service.placement.claims import PlacementPorts
+from scheduler_worker.service.requests.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.requests.claims import PlacementPorts
 from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
 from tests.support.placement_server import Cloud

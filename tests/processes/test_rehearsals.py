@@ -1,4 +1,4 @@
-"""Simulations over REST, each in a real process, of an API with a worker inside."""
+"""Rehearsals over REST, each in a real process, of an API with a worker inside."""
 
 import multiprocessing
 import signal
@@ -10,10 +10,10 @@ import pytest
 
 from scheduler_worker.compose import rehearsal
 from scheduler_worker.compose.api import ApiProcess, build_embedded
-from scheduler_worker.compose.rehearsals import Simulations
+from scheduler_worker.compose.rehearsals import Rehearsals
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
-from scheduler_worker.model.simulations import Asked, SimulationRecord
+from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord
 from tests.support.consoles import configured, fill
 from tests.support.patience import eventually
 from tests.support.services import request
@@ -45,15 +45,17 @@ def api(tmp_path) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def rehearsals(api) -> Simulations:
+def rehearsals(api) -> Rehearsals:
     return api._rehearsals
 
 
 @pytest.fixture
-def begin(rehearsals) -> Callable[..., SimulationRecord]:
-    def begun(policy: ClusterPolicy | None = None, **asked: Any) -> SimulationRecord:
+def begin(rehearsals) -> Callable[..., RehearsalRecord]:
+    def begun(policy: ClusterPolicy | None = None, **asked: Any) -> RehearsalRecord:
         until_s = datetime.now(UTC).timestamp() + 60
-        return rehearsals.begin(Asked(since_s=0.0, until_s=until_s, **asked), policy, (), "anna")
+        return rehearsals.begin(
+            RehearsalQuery(since_s=0.0, until_s=until_s, **asked), policy, (), "anna"
+        )
 
     return begun
 
@@ -64,11 +66,11 @@ def wait_to_be_killed(*_: object) -> None:
 
 @pytest.fixture
 def endless(monkeypatch) -> None:
-    """The process of a simulation does not end by itself."""
+    """The process of a rehearsal does not end by itself."""
     monkeypatch.setattr(rehearsal, "serve", wait_to_be_killed)
 
 
-def ended(rehearsals: Simulations, record: SimulationRecord) -> Any:
+def ended(rehearsals: Rehearsals, record: RehearsalRecord) -> Any:
     """The record and the summary once there is nothing more to come."""
 
     def has_ended() -> bool:

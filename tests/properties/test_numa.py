@@ -26,7 +26,7 @@ from scheduler_worker.scheduling.filters.numa_topology import (
 )
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
 from scheduler_worker.scheduling.numa.constraints import wanted
-from scheduler_worker.scheduling.numa.fit import Fitted, fit, ordered
+from scheduler_worker.scheduling.numa.fit import NumaAssignment, fit, ordered
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.weighers.resources import PCIWeigher
 from tests.support.hosts import host_record, host_table
@@ -148,11 +148,11 @@ ratios = st.builds(Ratios, st.sampled_from([1.0, 2.0]), st.sampled_from([1.0, 1.
 
 def fitted(
     topology: NUMATopology, pools: PCIPools, spec: RequestSpec, ratio: Ratios, packs: bool
-) -> Fitted | None:
+) -> NumaAssignment | None:
     asked = wanted(spec)
     assert asked is not None
     found = fit(topology, pools, asked, ratio, packs=packs)
-    return found if isinstance(found, Fitted) else None
+    return found if isinstance(found, NumaAssignment) else None
 
 
 @examples(100)

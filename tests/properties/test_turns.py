@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.service.placement.queue import QueuedRequest, WaitingList
+from scheduler_worker.service.requests.queue import QueuedRequest, WaitingList
 from scheduler_worker.service.state.attempt import PlacementAttempt
 from tests.support.services import request
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from scheduler_worker.rpc.serving import server
-from scheduler_worker.service.placement import deciding
+from scheduler_worker.service.requests import deciding
 from tests.simulation import plan as plans
 from tests.simulation.broker import Broker, Loop
 from tests.simulation.history import History

@@ -9,7 +9,7 @@ from scheduler_worker.ports import Transaction
 from scheduler_worker.service.balancing import power
 from scheduler_worker.service.balancing.ledgers import Ledgers
 from scheduler_worker.service.balancing.situation import Situation
-from scheduler_worker.service.placement import lease
+from scheduler_worker.service.requests import lease
 from scheduler_worker.service.state import leadership
 from scheduler_worker.service.state.leadership import LeadershipRecords
 from tests.simulation.conftest import in_module

@@ -20,11 +20,11 @@ from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
 from scheduler_worker.service.inventory.sightings import Sightings
-from scheduler_worker.service.placement import lease, scheduler
-from scheduler_worker.service.placement.lease import Lease
-from scheduler_worker.service.placement.queue import ClusterQueue, WaitingList
-from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.placement.waiting import CapacityWaits
+from scheduler_worker.service.requests import lease, scheduler
+from scheduler_worker.service.requests.lease import Lease
+from scheduler_worker.service.requests.queue import ClusterQueue, WaitingList
+from scheduler_worker.service.requests.scheduler import Scheduler
+from scheduler_worker.service.requests.waiting import CapacityWaits
 from scheduler_worker.service.state import moves, reservations
 from scheduler_worker.service.state.intents import PlacementIntents, Verdicts
 from scheduler_worker.service.state.records import Verdict

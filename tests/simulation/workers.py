@@ -16,7 +16,7 @@ from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, Q
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.placement.queue import ClusterQueue, QueuedRequest
+from scheduler_worker.service.requests.queue import ClusterQueue, QueuedRequest
 from scheduler_worker.service.state.replica import ClusterReplica
 from tests.simulation.broker import Broker, BrokerConnection
 from tests.simulation.history import History

@@ -17,8 +17,8 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import RehearsalQuery
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.simulations import Asked
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Role
@@ -108,7 +108,7 @@ def filled() -> Rest:
     rest.world.place("one", requested_destination={"host": "host-east"})
     rest.records.recorder.write()
     rest.tuning.set("balloon", BALLOON)
-    rest.simulations.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    rest.rehearsals.begin(RehearsalQuery(since_s=0.0, until_s=1.0), None, (), "setup")
     tuned(rest.world.state, "east", "uuid-host-east", rest.clock.time_s())
     lose_worker(rest.world.state, "w0")
     return rest

@@ -11,8 +11,8 @@ import msgspec
 
 from scheduler_worker.model.providers import Amounts, Consumer
 from scheduler_worker.placement import ClaimRefusal, Why
-from scheduler_worker.service.placement.claim_batcher import ClaimSettings
-from scheduler_worker.service.placement.claims import PlacementPorts
+from scheduler_worker.service.requests.claim_batcher import ClaimSettings
+from scheduler_worker.service.requests.claims import PlacementPorts
 from tests.support.services import World, host
 
 

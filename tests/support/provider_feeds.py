@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 
 from scheduler_worker.errors import PlacementUnavailable
 from scheduler_worker.model.providers import (
-    Held,
+    ConsumerAllocation,
     Inventory,
-    Listed,
+    ProviderEntry,
     ProviderFacts,
     ProviderRoom,
     ProviderSummary,
@@ -72,11 +72,11 @@ class FakePlacement:
 
     # The port Providers
 
-    def listed(self) -> Sequence[Listed]:
+    def listed(self) -> Sequence[ProviderEntry]:
         self._count("list", "all")
         return self._list()
 
-    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[ProviderEntry]]:
         self._count("list", *uuids)
         roots = {uuid: self.parents.get(uuid, uuid) for uuid in uuids}
         found = self._list()
@@ -85,9 +85,9 @@ class FakePlacement:
             for uuid, root in roots.items()
         }
 
-    def _list(self) -> list[Listed]:
+    def _list(self) -> list[ProviderEntry]:
         return [
-            Listed(
+            ProviderEntry(
                 uuid=uuid,
                 name=uuid,
                 generation=generation,
@@ -97,7 +97,7 @@ class FakePlacement:
             for uuid, generation in self.generations.items()
         ]
 
-    def having(self, trait: str) -> Sequence[Listed]:
+    def having(self, trait: str) -> Sequence[ProviderEntry]:
         if trait == "MISC_SHARES_VIA_AGGREGATE":
             return [each for each in self._list() if each.uuid in self.shares]
         self._count("list", trait)
@@ -121,7 +121,7 @@ class FakePlacement:
             )
         }
 
-    def _sum(self, provider: Listed) -> ProviderSummary:
+    def _sum(self, provider: ProviderEntry) -> ProviderSummary:
         uuid = provider.uuid
         return ProviderSummary(
             root=provider.root_provider_uuid,
@@ -168,7 +168,10 @@ class FakePlacement:
         return {
             uuid: Use(
                 generation=self.generations[uuid],
-                taken={name: Held(dict(each)) for name, each in self.allocations[uuid].items()},
+                taken={
+                    name: ConsumerAllocation(dict(each))
+                    for name, each in self.allocations[uuid].items()
+                },
             )
             for uuid in uuids
             if uuid in self.generations

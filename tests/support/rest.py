@@ -11,7 +11,7 @@ from scheduler_worker.api.users import User, hashed
 from scheduler_worker.compose.api import Api
 from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
-from scheduler_worker.model.simulations import Asked, SimulationRecord
+from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.operation import Operation
@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.catalogue import entry
 from scheduler_worker.scheduling.ovirt.balances import EvenDistributionBalance
 from scheduler_worker.scheduling.ovirt.resources import CpuFilter, MemoryFilter
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
-from scheduler_worker.service.simulation.records import SimulationRecords
+from scheduler_worker.service.rehearsal.records import RehearsalRecords
 from tests.support.decisions import Records
 from tests.support.office import Office
 from tests.support.services import Answer, World, host
@@ -58,13 +58,17 @@ class FakeRehearsals:
     """Stores what begins and what ends; nothing is decided again."""
 
     def __init__(self, world: World) -> None:
-        self.records = SimulationRecords(world.fleet.store)
+        self.records = RehearsalRecords(world.fleet.store)
         self.tried: list[tuple[ClusterPolicy | None, Sequence[HostReport]]] = []
 
     def begin(
-        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
-    ) -> SimulationRecord:
-        record = SimulationRecord(
+        self,
+        asked: RehearsalQuery,
+        policy: ClusterPolicy | None,
+        added: Sequence[HostReport],
+        user: str,
+    ) -> RehearsalRecord:
+        record = RehearsalRecord(
             id=f"r{len(self.tried)}", user=user, begun_at_s=self.records.now_s(), asked=asked
         )
         self.tried.append((policy, added))
@@ -96,12 +100,12 @@ class Rest:
             decisions=self.records.kept if keeps_records else None
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
-        self.simulations = FakeRehearsals(self.world)
+        self.rehearsals = FakeRehearsals(self.world)
         self.problems: dict[str, list[str]] = {}
         """Of what an API process needs."""
         self.services = services._replace(
             clusters=self.administration.attachments.clusters,
-            store=StoreUseCases(self.administration, self.simulations, lambda: self.problems),
+            store=StoreUseCases(self.administration, self.rehearsals, lambda: self.problems),
         )
         limits = {"console_idle_timeout_s": IDLE_S, "console_session_ttl_s": TTL_S}
         self.parts = Api(
@@ -154,6 +158,6 @@ class Rest:
             self.world.reserved(),
             {each.name: each.text for each in self.tuning.current()},
             [self.balancing.mode(each) for each in self.services.policies.clusters()],
-            self.simulations.records.all(),
+            self.rehearsals.records.all(),
             [each for each in self.store.audit() if each.result == "done"],
         )

@@ -31,16 +31,16 @@ from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import InventorySettings
-from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
-from scheduler_worker.service.placement.capacity import Capacity
-from scheduler_worker.service.placement.claims import PlacementPorts
-from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
+from scheduler_worker.service.requests.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.requests.capacity import Capacity
+from scheduler_worker.service.requests.claims import PlacementPorts
+from scheduler_worker.service.requests.dependencies import PlacementLimits
+from scheduler_worker.service.requests.scheduler import Scheduler
+from scheduler_worker.service.requests.verifier import VerifierPorts
 from scheduler_worker.service.state.presence import ReportedWorkers
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -123,7 +123,7 @@ class World:
         )
 
     def feed(
-        self, barrier: RefreshBarrier | None = None, verifying: VerifyingPorts | None = None
+        self, barrier: RefreshBarrier | None = None, verifying: VerifierPorts | None = None
     ) -> None:
         """From now on decide by a scheduler whose hosts come from a feed."""
         self.scheduler = self._scheduler(barrier=barrier, verifying=verifying)

@@ -13,7 +13,7 @@ from scheduler_worker.model.topology import (
     read_numa_topology,
     read_pci_pools,
 )
-from scheduler_worker.scheduling.numa.fit import Wanted
+from scheduler_worker.scheduling.numa.fit import NumaRequest
 from scheduler_worker.scheduling.pci.pools import PCIRequest
 
 Plain = dict[str, Any]
@@ -55,10 +55,10 @@ def asked(*cells: Plain, **fields: Any) -> Plain:
     return {"cells": list(cells)} | fields
 
 
-def wanted(*cells: Plain, emulator: str | None = None, **fields: Any) -> Wanted:
+def wanted(*cells: Plain, emulator: str | None = None, **fields: Any) -> NumaRequest:
     """The topology that an instance with these cells requests."""
     plain = asked(*cells, emulator_threads_policy=emulator)
-    return Wanted(topology=msgspec.convert(plain, InstanceNUMATopology), **fields)
+    return NumaRequest(topology=msgspec.convert(plain, InstanceNUMATopology), **fields)
 
 
 def pool(count: int = 1, numa_node: int | None = None, **tags: str) -> PCIPool:

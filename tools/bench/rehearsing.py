@@ -19,9 +19,9 @@ from scheduler_worker.model.decision_history import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery
-from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.simulation import copies
-from scheduler_worker.service.simulation.deciding import Tried
+from scheduler_worker.service.rehearsal import snapshots
+from scheduler_worker.service.rehearsal.replay import RehearsalOverrides
+from scheduler_worker.service.requests.dependencies import PlacementLimits
 
 FOR_EVER_S = 1e9
 MOST = 15
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> list[dict]:
     rows = [_row(hosts, arguments.decisions) for hosts in arguments.hosts]
-    show("Simulation (default filters; s)", rows)
+    show("Rehearsal (default filters; s)", rows)
     return rows
 
 
@@ -44,12 +44,12 @@ def _row(hosts: int, count: int) -> dict:
     snapshot, decisions = _made(settings, hosts, count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "copies"
-        copies.write(path, snapshot, decisions)
+        snapshots.write(path, snapshot, decisions)
         begun_s = time.perf_counter()
-        snapshot, decisions = copies.read(path)
+        snapshot, decisions = snapshots.read(path)
         read_s = time.perf_counter()
         times_s: list[float] = []
-        tried = Tried(_strict(settings), "default")
+        tried = RehearsalOverrides(_strict(settings), "default")
         found = rehearse(
             settings,
             snapshot,
@@ -73,7 +73,7 @@ def _row(hosts: int, count: int) -> dict:
 
 def _made(
     settings: configuration.Settings, hosts: int, count: int
-) -> tuple[copies.Snapshot, list[KeptDecision]]:
+) -> tuple[snapshots.Snapshot, list[KeptDecision]]:
     """Decisions of a worker of its own, whose instances all have their reservations still."""
     if settings.decisions is None:
         raise AssertionError
@@ -105,7 +105,7 @@ def _made(
         except NoValidHost:
             continue
     recorder.write()
-    return copies.snapshot_of(parts.fleet), list(kept.with_details(DecisionQuery()))
+    return snapshots.snapshot_of(parts.fleet), list(kept.with_details(DecisionQuery()))
 
 
 def _strict(settings: configuration.Settings) -> ClusterPolicy:

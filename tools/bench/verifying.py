@@ -16,7 +16,7 @@ from typing import Any
 from bench import processes
 from bench.claims import SPEC, load
 from bench.table import middle, percentile, show
-from scheduler_worker.service.placement.scheduler import LifeStage
+from scheduler_worker.service.requests.scheduler import LifeStage
 
 TRAIT = "CUSTOM_X"
 VERIFYING = (LifeStage.BEGIN_VERIFYING, LifeStage.VERIFY)

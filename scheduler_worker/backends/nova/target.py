@@ -1,7 +1,7 @@
 """Migrations by Nova: asked for by its API, and followed in its list of migrations.
 
 Nova is not told where to: it asks for a destination as for any live migration, and gets one of the
-migration's candidates (``service/placement/lease.py``).
+migration's candidates (``service/requests/lease.py``).
 """
 
 import logging

@@ -14,7 +14,7 @@ from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
     Consumer,
-    Held,
+    ConsumerAllocation,
     Owner,
     ProviderSummary,
 )
@@ -29,7 +29,7 @@ _CANDIDATES = "/allocation_candidates"
 
 
 class _Request(msgspec.Struct):
-    allocations: dict[str, Held]
+    allocations: dict[str, ConsumerAllocation]
     mappings: dict[str, tuple[str, ...]]
 
 
@@ -41,7 +41,7 @@ class _Candidates(msgspec.Struct):
 class _Answer(msgspec.Struct):
     """The answer to ``GET /allocations/UUID``; a consumer that holds nothing has no generation."""
 
-    allocations: dict[str, Held]
+    allocations: dict[str, ConsumerAllocation]
     project_id: str = ""
     user_id: str = ""
     consumer_generation: int | None = None
@@ -70,7 +70,7 @@ class AllocationCandidatesSource:
         )
 
 
-def _amounts(allocations: Mapping[str, Held]) -> dict[str, dict[str, int]]:
+def _amounts(allocations: Mapping[str, ConsumerAllocation]) -> dict[str, dict[str, int]]:
     return {provider: held.resources for provider, held in allocations.items()}
 
 

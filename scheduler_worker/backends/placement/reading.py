@@ -14,7 +14,7 @@ from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import (
     MAX_RATIO,
     Inventory,
-    Listed,
+    ProviderEntry,
     ProviderFacts,
     ProviderSummary,
     ProviderTraits,
@@ -35,7 +35,7 @@ class _Unreadable(PlacementRefused):
 
 
 class _List(msgspec.Struct):
-    resource_providers: list[Listed]
+    resource_providers: list[ProviderEntry]
 
 
 class _Candidates(msgspec.Struct):
@@ -70,13 +70,13 @@ class PlacementReader:
         self._unreadable: dict[str, str] = {}
         """Providers that cannot be read, and why."""
 
-    def listed(self) -> Sequence[Listed]:
+    def listed(self) -> Sequence[ProviderEntry]:
         return self._list("")
 
-    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[ProviderEntry]]:
         return self._each(uuids, lambda uuid: self._list(f"?in_tree={uuid}"))
 
-    def having(self, trait: str) -> Sequence[Listed]:
+    def having(self, trait: str) -> Sequence[ProviderEntry]:
         return self._list(f"?required={trait}")
 
     def sums(self, query: str) -> Mapping[str, ProviderSummary]:
@@ -114,7 +114,7 @@ class PlacementReader:
         pairs = zip(uuids, answers, strict=True)
         return {uuid: answer for uuid, answer in pairs if answer is not None}
 
-    def _list(self, query: str) -> Sequence[Listed]:
+    def _list(self, query: str) -> Sequence[ProviderEntry]:
         return self._got(f"/resource_providers{query}", _List).resource_providers
 
     def _facts(self, uuid: str) -> ProviderFacts | None:

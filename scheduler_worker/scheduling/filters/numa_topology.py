@@ -12,7 +12,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import NUMATopology, PCIPools
 from scheduler_worker.scheduling.numa.cells import HostCells, Ratios
 from scheduler_worker.scheduling.numa.constraints import ratios_of, wanted, wants_threads
-from scheduler_worker.scheduling.numa.fit import Fitted, Wanted, fit
+from scheduler_worker.scheduling.numa.fit import NumaAssignment, NumaRequest, fit
 from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.wording import cut
@@ -90,7 +90,7 @@ def _has_threads(topology: NUMATopology) -> bool:
     return any(cell.threads_per_core > 1 for cell in topology.cells)
 
 
-def _fitting(hosts: Hosts, asked: Wanted) -> Mask:
+def _fitting(hosts: Hosts, asked: NumaRequest) -> Mask:
     """The hosts to which the instance fits; equal hosts are searched once."""
     topologies, pools = hosts.numa_topology.tolist(), hosts.pci_pools.tolist()
     ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
@@ -101,7 +101,7 @@ def _fitting(hosts: Hosts, asked: Wanted) -> Mask:
 
     @cache
     def fits(topology: NUMATopology, here: PCIPools, *ratio: float) -> bool:
-        return isinstance(fit(topology, here, asked, Ratios(*ratio)), Fitted)
+        return isinstance(fit(topology, here, asked, Ratios(*ratio)), NumaAssignment)
 
     # Devices make hosts differ only if some are asked for.
     here = pools if asked.devices else [()] * len(hosts)

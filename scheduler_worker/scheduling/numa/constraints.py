@@ -54,7 +54,7 @@ from scheduler_worker.model.topology import (
 )
 from scheduler_worker.scheduling.extra_specs import parsed
 from scheduler_worker.scheduling.numa.cells import Ratios
-from scheduler_worker.scheduling.numa.fit import Fitted, Wanted, fit
+from scheduler_worker.scheduling.numa.fit import NumaAssignment, NumaRequest, fit
 from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 
 _ITEM = re.compile(r"\s*(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?\s*\Z")
@@ -401,7 +401,7 @@ def _equal_shares(asked: _Asked, nodes: int) -> Sequence[Share]:
     return [(frozenset(range(at, at + size)), memory // nodes) for at in range(0, count, size)]
 
 
-def wanted(spec: RequestSpec) -> Wanted | None:
+def wanted(spec: RequestSpec) -> NumaRequest | None:
     """The requirements; None: no topology is requested. Raises RequestError for an invalid one."""
     if not spec.numa_topology:
         return None
@@ -410,7 +410,7 @@ def wanted(spec: RequestSpec) -> Wanted | None:
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.numa_topology", str(error)) from None
     topology = structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
-    return Wanted(topology=topology, network=spec.network_metadata, devices=pci_requests(spec))
+    return NumaRequest(topology=topology, network=spec.network_metadata, devices=pci_requests(spec))
 
 
 def with_topology(spec: RequestSpec) -> RequestSpec:
@@ -461,7 +461,7 @@ def ratios_of(host: HostState) -> Ratios:
 
 def taken_by(
     spec: RequestSpec, host: HostState, limits: SchedulerLimits, *, packs: bool = False
-) -> Fitted:
+) -> NumaAssignment:
     """What an instance takes from the cells and devices of the host that was chosen for it.
 
     ``limits`` are its selection's. Without limits of NUMATopologyFilter, because it is not
@@ -470,7 +470,7 @@ def taken_by(
     the host has too few for all requests, devices of the first ones.
     """
     if not (spec.numa_topology or spec.pci_requests):
-        return Fitted()
+        return NumaAssignment()
     asked, topology, pools = wanted(spec), host.numa_topology, host.pci_pools
     if asked is not None and topology is not None:
         known, ratios = limits.numa_topology, None
@@ -481,8 +481,8 @@ def taken_by(
         fitted = fit(topology, pools, asked, ratios, packs=packs)
         if packs and isinstance(fitted, str):  # the filter does not pack, and may have found more
             fitted = fit(topology, pools, asked, ratios)
-        if isinstance(fitted, Fitted):
+        if isinstance(fitted, NumaAssignment):
             return fitted
     requests = pci_requests(spec)
     served = (devices_for(requests[:count], pools) for count in range(len(requests), 0, -1))
-    return Fitted((), next(filter(None, served), ()))
+    return NumaAssignment((), next(filter(None, served), ()))

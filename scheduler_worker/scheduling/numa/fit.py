@@ -159,7 +159,7 @@ MOST_IN_VAIN = 80
 """Choices; they take some milliseconds. Four cells of eight can be chosen in 70 ways."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
+class NumaRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """What a request requires of a host's topology, networks and devices."""
 
     topology: InstanceNUMATopology
@@ -188,7 +188,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tr
         return int(not at and self.topology.emulator_threads_policy == "isolate")
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class NumaAssignment(msgspec.Struct, frozen=True):
     """What an instance would take, in the order of its cells."""
 
     cells: tuple[NUMAUse, ...] = ()
@@ -198,11 +198,11 @@ class Fitted(msgspec.Struct, frozen=True):
 def fit(
     host: NUMATopology,
     pools: PCIPools,
-    request: Wanted,
+    request: NumaRequest,
     ratios: Ratios | None,
     *,
     packs: bool = False,
-) -> Fitted | str:
+) -> NumaAssignment | str:
     """What the instance would take from the host; else why it does not fit: one clause.
 
     Without ``ratios`` shared CPUs and memory are not limited. ``packs`` prefers the fullest cells
@@ -223,7 +223,7 @@ class _Search:
         self,
         host: NUMATopology,
         pools: PCIPools,
-        request: Wanted,
+        request: NumaRequest,
         ratios: Ratios | None,
         *,
         packs: bool,
@@ -237,7 +237,7 @@ class _Search:
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
         self._rejection = ""
 
-    def result(self) -> Fitted | str:
+    def result(self) -> NumaAssignment | str:
         """Mostly each cell can have the first place that is left."""
         # Greedy first: right unless cells compete for a place, or networks and devices matter.
         chosen: list[int] = []
@@ -273,7 +273,7 @@ class _Search:
         place, rejection = [(place, why) for (_, place), why in pairs if isinstance(why, str)][-1]
         return f"NUMA cell {self._cells[place].id} {rejection}"
 
-    def _searched(self) -> Fitted | str:
+    def _searched(self) -> NumaAssignment | str:
         owners: Owners = {}
         # Only networks and devices can make a choice vain, so look for any arrangement first.
         if not all(self._placed(owners, at, -1, set()) for at in range(self._count)):
@@ -336,7 +336,7 @@ class _Search:
 
     def _complete(
         self, chosen: tuple[int, ...], used: Places, state: int, owners: Owners
-    ) -> Fitted | None:
+    ) -> NumaAssignment | None:
         """The first completion of the places that are chosen for the first cells.
 
         ``state`` is the sum of their weights. ``owners`` completes them, whatever is near.
@@ -364,7 +364,7 @@ class _Search:
         self._rejection = problem or self._rejection
         return problem is None
 
-    def _agreed(self, chosen: Sequence[int]) -> Fitted | None:
+    def _agreed(self, chosen: Sequence[int]) -> NumaAssignment | None:
         """The arrangement, if networks and devices are near; else None."""
         devices: PCIPools | str = ()
         if self._request.network or self._request.devices:
@@ -373,11 +373,11 @@ class _Search:
             self._rejection = devices
             return None
         pairs = [self._pair(at, place) for at, place in enumerate(chosen)]
-        return Fitted(tuple([use for use in pairs if not isinstance(use, str)]), devices)
+        return NumaAssignment(tuple([use for use in pairs if not isinstance(use, str)]), devices)
 
 
 def ordered(
-    host: NUMATopology, pools: PCIPools, request: Wanted, *, packs: bool
+    host: NUMATopology, pools: PCIPools, request: NumaRequest, *, packs: bool
 ) -> Sequence[NUMACell]:
     """Host cells, best first: by PCI devices (the most for an instance that wants some, else the
     fewest), then by CPUs, then by memory. In the host's order when all are needed.

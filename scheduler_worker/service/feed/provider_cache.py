@@ -8,7 +8,7 @@ import msgspec
 from scheduler_worker.model.providers import (
     MAX_CONSUMERS,
     Inventory,
-    Listed,
+    ProviderEntry,
     ProviderFacts,
     ProviderSummary,
     ResourceProvider,
@@ -32,12 +32,12 @@ class ProviderCache:
     """The providers of all trees, by uuid."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, ProviderEntry] = {}
         self._facts: dict[str, ProviderFacts] = {}
         self._usage: dict[str, _Usage] = {}
         self._trees: dict[str, list[str]] = {}
 
-    def list_all(self, listed: Sequence[Listed]) -> None:
+    def list_all(self, listed: Sequence[ProviderEntry]) -> None:
         """These are all the providers there are."""
         trees: dict[str, list[str]] = {}
         for provider in listed:
@@ -48,7 +48,7 @@ class ProviderCache:
             for uuid in known.keys() - self._listed.keys():
                 del known[uuid]
 
-    def list_trees(self, trees: Mapping[str, Sequence[Listed]]) -> None:
+    def list_trees(self, trees: Mapping[str, Sequence[ProviderEntry]]) -> None:
         """These are the providers in the trees of some; none: there is no such root any more."""
         for root, tree in trees.items():
             providers = [provider for provider in tree if provider.root_provider_uuid == root]

@@ -18,7 +18,7 @@ from scheduler_worker.model.host_records import COMPUTE
 from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import (
     SHARES,
-    Listed,
+    ProviderEntry,
     ProviderTraits,
     ResourceProvider,
     SharingProvider,
@@ -183,13 +183,15 @@ class Verifier:
         return changed
 
 
-def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterator[Listed]:
+def _moved(
+    listed: Iterable[ProviderEntry], tree: Iterable[ResourceProvider]
+) -> Iterator[ProviderEntry]:
     """Providers that the record has with another generation, or with none."""
     before = {provider.uuid: provider.generation for provider in tree}
     return (now for now in listed if before.get(now.uuid, now.generation) != now.generation)
 
 
-def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]:
+def _parents(tree: Iterable[ProviderEntry | ResourceProvider]) -> dict[str, str | None]:
     return {provider.uuid: provider.parent_provider_uuid for provider in tree}
 
 

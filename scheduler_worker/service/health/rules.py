@@ -13,7 +13,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerFacts,
     WorkerReport,
 )
-from scheduler_worker.service.state.presence import Reported
+from scheduler_worker.service.state.presence import WorkerHealth
 from scheduler_worker.wording import duration, listed
 
 WORKERS = "the workers"
@@ -23,7 +23,7 @@ REFUSED_LEAST = 20
 """A share of fewer requests says nothing."""
 
 
-def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
+def findings(workers: Sequence[WorkerHealth]) -> Iterator[Finding]:
     """What is wrong with these workers; nothing where all is well."""
     yield from _serving(workers)
     for worker in workers:
@@ -66,7 +66,7 @@ def drained(check: str, workers: Sequence[WorkerFacts]) -> Iterator[Finding]:
         )
 
 
-def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
+def _serving(workers: Sequence[WorkerHealth]) -> Iterator[Finding]:
     ours = [worker for worker in workers if not (worker.facts.is_dry_run or worker.is_lost)]
     if not ours:
         yield failed(WORKERS, "there is none: no request is served", remedies.START)
@@ -78,8 +78,8 @@ def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
         )
 
 
-def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
-    by_text: dict[str, list[Reported]] = {}
+def _missing(workers: Sequence[WorkerHealth]) -> Iterator[Finding]:
+    by_text: dict[str, list[WorkerHealth]] = {}
     for worker in workers:
         for text in worker.missing:
             by_text.setdefault(text, []).append(worker)
@@ -166,7 +166,7 @@ def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
             yield warning(f"cluster {name}", message, _see(events.HOSTS_DOWN, remedies.HOSTS))
 
 
-def contests(workers: Iterable[Reported]) -> Iterator[Finding]:
+def contests(workers: Iterable[WorkerHealth]) -> Iterator[Finding]:
     """Hosts of which several machines report as one."""
     heard = [worker.report for worker in workers if worker.report and not worker.is_lost]
     for text in dict.fromkeys(text for report in heard for text in report.contests):
@@ -211,7 +211,7 @@ def _alarms(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     )
 
 
-def unit_alarms(workers: Iterable[Reported]) -> Iterator[Finding]:
+def unit_alarms(workers: Iterable[WorkerHealth]) -> Iterator[Finding]:
     """Files of external units that workers do not load."""
     heard = [worker for worker in workers if not worker.is_lost]
     said = {worker.name: worker.report.unit_alarms for worker in heard if worker.report}

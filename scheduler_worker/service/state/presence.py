@@ -62,7 +62,7 @@ class ReportRecords(Replica):
             LOG.debug("The report %s, of another version, is left out: %s", key, error)
 
 
-class Reported(NamedTuple):
+class WorkerHealth(NamedTuple):
     """A worker as the shared state knows it."""
 
     facts: WorkerFacts
@@ -116,7 +116,7 @@ class ReportedWorkers:
         self.now_s = 0.0
         """The store's time of the last reading."""
 
-    def read(self) -> list[Reported]:
+    def read(self) -> list[WorkerHealth]:
         """The workers, by name; lost ones for a day. Raises StateUnavailable."""
         with self._workers.reading(self._store):
             present = dict(self._workers.workers)
@@ -152,8 +152,8 @@ class ReportedWorkers:
         self._store.write(SCOPE, [Transaction([Put(key, None)], [self.guard(name)])])
 
 
-def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
-    return Reported(facts, report, 0.0 if report is None else max(0.0, now_s - report.at_s))
+def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> WorkerHealth:
+    return WorkerHealth(facts, report, 0.0 if report is None else max(0.0, now_s - report.at_s))
 
 
 class Presence(Periodic):

@@ -6,7 +6,12 @@ import json
 import pytest
 
 from scheduler_worker.cli.requests import capacity_text
-from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
+from scheduler_worker.model.capacity import (
+    ClusterCapacity,
+    FlavorCapacity,
+    LimitingResource,
+    RejectedHosts,
+)
 from scheduler_worker.operations.requests import CapacityAnswer
 from tests.support.services import host
 
@@ -62,8 +67,8 @@ def test_capacity_of_what_openstack_lists(run, monkeypatch):
 def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
     counted = ClusterCapacity(
         cluster="east", is_exact=False, instances=1234, hosts=1000, fitting_hosts=7,
-        zones={"az1": None}, limited_by={"MEMORY_MB": Limited(hosts=3, full_hosts=1)},
-        lost_to={"ComputeFilter": Lost(hosts=2, instances=None)},
+        zones={"az1": None}, limited_by={"MEMORY_MB": LimitingResource(hosts=3, full_hosts=1)},
+        lost_to={"ComputeFilter": RejectedHosts(hosts=2, instances=None)},
     )  # fmt: skip
     failed = ClusterCapacity(cluster="west", problem="no such unit")
 

@@ -7,7 +7,7 @@ import pytest
 from scheduler_worker.doctor import rules
 from scheduler_worker.model.feed import ChangedRow, ServiceState, ServiceStates
 from scheduler_worker.model.findings import Status, document, failed, ok, summary, warning
-from scheduler_worker.model.providers import Listed
+from scheduler_worker.model.providers import ProviderEntry
 from scheduler_worker.model.worker_reports import WorkerFacts
 
 NOW_S = 1_000_000.0
@@ -107,8 +107,8 @@ def test_computes_that_are_down_are_named(beats, states, expected):
     assert (str(found.status), found.message) == expected
 
 
-def listed(uuid: str, generation: int = 3) -> Listed:
-    return Listed(uuid=uuid, name=uuid, generation=generation, root_provider_uuid=uuid)
+def listed(uuid: str, generation: int = 3) -> ProviderEntry:
+    return ProviderEntry(uuid=uuid, name=uuid, generation=generation, root_provider_uuid=uuid)
 
 
 def test_computes_without_a_provider_cannot_be_claimed():

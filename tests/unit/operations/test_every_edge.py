@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RemoteFailure, RequestError
-from scheduler_worker.model.simulations import Asked
+from scheduler_worker.model.rehearsals import RehearsalQuery
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
@@ -239,7 +239,7 @@ def more(rest):
     rest.records.recorder.write()
     rest.tuning.set("other", BALLOON)
     tuned(world.state, "west", "uuid-host-west", world.clock.time_s())
-    rest.simulations.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    rest.rehearsals.begin(RehearsalQuery(since_s=0.0, until_s=1.0), None, (), "setup")
     rest.call(put_policy, id="packing", name="packed")
     rest.call(attach_cluster, name="east", policy="packing")
     rest.call(attach_cluster, name="east", policy="nova")

@@ -7,7 +7,7 @@ from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.model.providers import Inventory, SharingProvider
 from scheduler_worker.operations.requests import capacity, explain
 from scheduler_worker.placement import Sharing
-from scheduler_worker.service.placement.capacity import Capacity
+from scheduler_worker.service.requests.capacity import Capacity
 from tests.support.services import World, host
 
 SMALL = {"name": "small", "vcpus": 1, "memory_mb": 1024}

@@ -5,7 +5,7 @@ import numpy as np
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.topology import numbers
 from scheduler_worker.scheduling.numa.cells import HostCells, Ratios, pinned
-from scheduler_worker.scheduling.numa.fit import MOST_IN_VAIN, Fitted, fit
+from scheduler_worker.scheduling.numa.fit import MOST_IN_VAIN, NumaAssignment, fit
 from tests.support.topologies import (
     devices,
     host,
@@ -27,13 +27,13 @@ def fitted(where, what, *, cpu=1.0, ram=1.0, pci=(), packs=False):
     if what.alike:
         count, cell, reserved = what.alike
         room = HostCells([where]).with_room(cell, reserved, np.array([cpu]), np.array([ram]))
-        assert (room[0] >= count) == isinstance(found, Fitted)
+        assert (room[0] >= count) == isinstance(found, NumaAssignment)
     return found
 
 
 def cells_of(found):
     """The chosen host cells; else the reason."""
-    return [use.id for use in found.cells] if isinstance(found, Fitted) else found
+    return [use.id for use in found.cells] if isinstance(found, NumaAssignment) else found
 
 
 # CPUs and memory

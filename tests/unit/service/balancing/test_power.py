@@ -19,7 +19,7 @@ from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, Prog
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.balancing.ledgers import Ledgers
-from scheduler_worker.service.placement.lease import Lease
+from scheduler_worker.service.requests.lease import Lease
 from tests.support.balancers import (
     INTERVAL_S,
     LIMITS,

@@ -11,9 +11,9 @@ from scheduler_worker.model.host_records import compute_reported_at_s
 from scheduler_worker.model.host_reports import LONGEST_READING_S
 from scheduler_worker.model.providers import (
     MAX_CONSUMERS,
-    Held,
+    ConsumerAllocation,
     Inventory,
-    Listed,
+    ProviderEntry,
     ProviderFacts,
     ProviderRoom,
     ProviderSummary,
@@ -226,7 +226,7 @@ def test_a_reading_is_dated_before_it_began(reading, monkeypatch):
 def test_sums_replace_nothing_that_is_known_exactly():
     """At a takeover one unknown host is enough for sums of all."""
     cache = ProviderCache()
-    listed = Listed(uuid="p", name="p", generation=3, root_provider_uuid="p")
+    listed = ProviderEntry(uuid="p", name="p", generation=3, root_provider_uuid="p")
     cache.list_all([listed])
     exact = ResourceProvider(
         uuid="p", name="p", inventories={"VCPU": Inventory(total=8)}, usages={"VCPU": 3},
@@ -241,11 +241,11 @@ def test_sums_replace_nothing_that_is_known_exactly():
 def test_consumers_of_a_provider_are_kept_all_or_none():
     """One that is missing would count as not there, and its reservation beside its allocation."""
     cache = ProviderCache()
-    cache.list_all([Listed(uuid="p", name="p", generation=3, root_provider_uuid="p")])
+    cache.list_all([ProviderEntry(uuid="p", name="p", generation=3, root_provider_uuid="p")])
     cache.add_facts({"p": ProviderFacts(generation=3, inventories={})})
     found = []
     for number in (MAX_CONSUMERS, MAX_CONSUMERS + 1):
-        taken = {f"i{each}": Held({"VCPU": 1}) for each in range(number)}
+        taken = {f"i{each}": ConsumerAllocation({"VCPU": 1}) for each in range(number)}
         cache.add_uses({"p": Use(generation=3, taken=taken)}, 1.0)
         [root] = cache.report("p") or ()
         found.append((len(root.consumers or ()), root.usages))

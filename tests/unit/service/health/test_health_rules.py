@@ -18,21 +18,21 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.service.health import rules
-from scheduler_worker.service.state.presence import Reported
+from scheduler_worker.service.state.presence import WorkerHealth
 
 RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
 
 
-def worker(name: str = "a", age_s: float = 3.0, facts: Any = None, **report: Any) -> Reported:
+def worker(name: str = "a", age_s: float = 3.0, facts: Any = None, **report: Any) -> WorkerHealth:
     plain = {"name": name, "version": "1", "topic": "t"}
-    return Reported(WorkerFacts(**plain | (facts or {})), WorkerReport(**report), age_s)
+    return WorkerHealth(WorkerFacts(**plain | (facts or {})), WorkerReport(**report), age_s)
 
 
-def judged(*workers: Reported) -> list[Finding]:
+def judged(*workers: WorkerHealth) -> list[Finding]:
     return list(rules.findings(workers))
 
 
-def only(*workers: Reported) -> tuple[Status, str, str]:
+def only(*workers: WorkerHealth) -> tuple[Status, str, str]:
     [found] = judged(*workers)
     assert found.fix
     return found.status, found.check, found.message
@@ -83,7 +83,7 @@ def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
     assert one.fix == remedies.STATE_ACCOUNT
 
 
-def feeding(*names: str) -> list[Reported]:
+def feeding(*names: str) -> list[WorkerHealth]:
     return [worker(each, facts={"is_feeding": True}) for each in names]
 
 

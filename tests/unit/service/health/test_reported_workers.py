@@ -25,8 +25,8 @@ from scheduler_worker.service.state.presence import (
     RENEW_S,
     REPORT_LASTS_S,
     Presence,
-    Reported,
     ReportedWorkers,
+    WorkerHealth,
 )
 from tests.support.interrupted import raising
 from tests.support.services import World
@@ -65,7 +65,9 @@ def test_a_report_is_read_whole_with_its_age(world):
     now_s = world.state.changes(presence.SCOPE, Seen()).now_s
     reader = ReportedWorkers(world.state)
     [found] = reader.read()
-    assert found == Reported(facts(), msgspec.structs.replace(FULL, at_s=now_s, facts=facts()), 0.0)
+    assert found == WorkerHealth(
+        facts(), msgspec.structs.replace(FULL, at_s=now_s, facts=facts()), 0.0
+    )
     world.clock.advance(LOST_S)
     assert not reader.read()[0].is_lost
     world.clock.advance(1.0)
@@ -114,7 +116,7 @@ def test_one_that_comes_back_while_it_is_dismissed_stays(world, monkeypatch):
     world.clock.advance(LOST_S + 1)
     read = ReportedWorkers.read
 
-    def overtaken(self: ReportedWorkers) -> list[Reported]:
+    def overtaken(self: ReportedWorkers) -> list[WorkerHealth]:
         found = read(self)
         one.renew()
         return found
@@ -245,4 +247,4 @@ def test_one_that_cannot_be_read_is_left_out_and_those_of_others_are_not(world):
     ],
 )
 def test_states(given, report, state):
-    assert Reported(facts(**given), WorkerReport(**report)).state == state
+    assert WorkerHealth(facts(**given), WorkerReport(**report)).state == state
