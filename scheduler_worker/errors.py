@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler_worker.model.decisions import Diagnosis
-    from scheduler_worker.tuning.issues import Issue
+    from scheduler_worker.model.issues import Issue
 
 
 class SchedulerWorkerError(Exception):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 
 
 class LimitingResource(msgspec.Struct, frozen=True, kw_only=True):

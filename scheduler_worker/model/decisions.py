@@ -7,7 +7,7 @@ import msgspec
 
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import SchedulerLimits
 
 

@@ -35,6 +35,7 @@ from scheduler_worker.model.hosts import (
     Aggregates,
     ClaimOrReservation,
     Groups,
+    HostRows,
     Hosts,
     HostState,
     HostSubset,
@@ -86,7 +87,7 @@ class _GroupNumbers:
         return number
 
 
-class HostTable(Hosts):
+class HostTable(HostRows):
     """The hosts of one cluster as this process knows them."""
 
     def __init__(self) -> None:

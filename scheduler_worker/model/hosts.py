@@ -26,7 +26,6 @@ from scheduler_worker.model.host_records import (
 )
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.host_table import HostTable
     from scheduler_worker.model.providers import ProviderTree
     from scheduler_worker.model.topology import NUMATopology, PCIPools
     from scheduler_worker.model.virt import VirtUse
@@ -162,6 +161,32 @@ class Hosts:
         )
 
 
+class HostRows(Hosts):
+    """What the state of one host reads of its table: :class:`~.host_table.HostTable` has it."""
+
+    columns: dict[str, Values]
+    records: Sequence[HostRecord]
+    versions: Sequence[int]
+    limits: dict[int, dict[str, Any]]
+    """Row -> what filters have left on its host."""
+
+    def aggregates_of(self, host: str) -> Aggregates:
+        """The aggregates of a host, by its name."""
+        raise NotImplementedError
+
+    def instances_of(self, host: str) -> Instances:
+        """The instances that were reported, or have a reservation there."""
+        raise NotImplementedError
+
+    def reservations_of_instance(self, instance_uuid: str) -> Sequence[ClaimOrReservation]:
+        """On any host of the table."""
+        raise NotImplementedError
+
+    def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:
+        """The row of its host; None: the table has none."""
+        raise NotImplementedError
+
+
 class HostState:
     """One host, with Nova's attribute names: a read-only view of its row.
 
@@ -174,7 +199,7 @@ class HostState:
 
     __slots__ = ("_columns", "_table", "aggregates", "record", "row", "version")
 
-    def __init__(self, table: HostTable, row: int) -> None:
+    def __init__(self, table: HostRows, row: int) -> None:
         self._table = table
         self._columns = table.columns
         self.row = row
@@ -266,7 +291,7 @@ for _name in HostState.__annotations__.keys() | FIELD_OF.keys() - COLUMN_NAMES:
 class HostSubset(Hosts):
     """Some rows of a table; gathers each column at most once."""
 
-    def __init__(self, hosts: HostTable, rows: Any) -> None:
+    def __init__(self, hosts: Hosts, rows: Any) -> None:
         """``rows`` is an array of them, or a slice."""
         self.now_s, self.asking = hosts.now_s, hosts.asking
         self.metadata_keys = hosts.metadata_keys

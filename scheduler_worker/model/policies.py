@@ -19,6 +19,7 @@ from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert, json_reader
 from scheduler_worker.errors import ClusterPolicyError
+from scheduler_worker.model.policy_references import PolicyReference
 
 MAX_UNITS = 200
 """Upper bound of filters, and of weights, in one policy."""
@@ -108,20 +109,9 @@ class ClusterPolicy(
         return self.id != NOVA
 
     @property
-    def reference(self) -> "PolicyReference":
+    def reference(self) -> PolicyReference:
         """Its id, name and version."""
         return PolicyReference(self.id, self.name, self.version)
-
-
-class PolicyReference(msgspec.Struct, frozen=True):
-    """Identifies the policy and version that a decision was made under."""
-
-    id: str
-    name: str
-    version: int
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

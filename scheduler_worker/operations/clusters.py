@@ -9,7 +9,7 @@ from msgspec import Meta
 from scheduler_worker.errors import ClusterPolicyError, NotFound, RequestError
 from scheduler_worker.model import policies
 from scheduler_worker.model.host_records import HostState, state_of
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.hosts import Amount, amounts_of
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of

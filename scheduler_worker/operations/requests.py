@@ -10,7 +10,7 @@ from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.capacity import FlavorCapacity
 from scheduler_worker.model.decisions import Diagnosis, FilterStep, HostVerdict, nearness
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.operations.operation import Call, operation
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation, HostSubset, Mask, Values
 from scheduler_worker.model.inventories import UNUSED
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import NO_USE, VirtUse
 from scheduler_worker.scheduling.evaluation import left_by

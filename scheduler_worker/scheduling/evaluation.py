@@ -22,7 +22,7 @@ from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.decisions import Diagnosis, FilterStep, Ranked, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter, Unit, Weigher
 from scheduler_worker.scheduling.scales import FEW, Scale, WeightEnds

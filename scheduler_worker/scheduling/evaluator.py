@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.providers import ASKED
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.destination import names_destination

@@ -17,7 +17,7 @@ from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ra
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation, Values
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation

@@ -13,9 +13,10 @@ from functools import reduce
 
 import numpy as np
 
+from scheduler_worker.model.issues import Kind
 from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
 from scheduler_worker.tuning.expressions import UNKNOWN, Expr, Step
-from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
+from scheduler_worker.tuning.issues import Issues, closest, hinted, quoted
 from scheduler_worker.tuning.program import OutputPlan, PlanStep, RulePlan, TuningPlan
 from scheduler_worker.tuning.tuning_policy import Condition, Joined, Named, Rate, Rule, TuningPolicy
 from scheduler_worker.tuning.yaml_subset import Scalar

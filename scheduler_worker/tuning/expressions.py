@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
+from scheduler_worker.model.issues import Kind, Place
+from scheduler_worker.tuning.issues import Issues, quoted
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 NUMBER = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"

@@ -5,8 +5,8 @@ Expressions are steps of a plan; an ``int`` in these types is the number of a st
 
 import msgspec
 
+from scheduler_worker.model.issues import Place
 from scheduler_worker.tuning.columns import Column
-from scheduler_worker.tuning.issues import Place
 from scheduler_worker.tuning.tuning_policy import Rate, Scope
 from scheduler_worker.tuning.yaml_subset import Scalar
 

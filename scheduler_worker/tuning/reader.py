@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from scheduler_worker.model.issues import Kind
 from scheduler_worker.tuning import yaml_subset
 from scheduler_worker.tuning.expressions import (
     FUNCTIONS,
@@ -19,7 +20,7 @@ from scheduler_worker.tuning.expressions import (
     Expr,
     parse,
 )
-from scheduler_worker.tuning.issues import Issues, Kind, below, closest, hinted, quoted
+from scheduler_worker.tuning.issues import Issues, below, closest, hinted, quoted
 from scheduler_worker.tuning.tuning_policy import (
     Condition,
     Joined,

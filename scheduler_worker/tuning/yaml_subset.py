@@ -14,7 +14,8 @@ from typing import NoReturn
 import msgspec
 import yaml
 
-from scheduler_worker.tuning.issues import Issues, Kind, Place, below, quoted
+from scheduler_worker.model.issues import Kind, Place
+from scheduler_worker.tuning.issues import Issues, below, quoted
 
 MAX_BYTES = 256 * 1024
 MAX_NESTING = 20

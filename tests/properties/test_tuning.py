@@ -12,11 +12,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import TuningPolicyError
+from scheduler_worker.model.issues import Kind
 from scheduler_worker.tuning import movement
 from scheduler_worker.tuning.dry_run import dry_run
 from scheduler_worker.tuning.evaluate import evaluate
 from scheduler_worker.tuning.expressions import parse
-from scheduler_worker.tuning.issues import Issues, Kind
+from scheduler_worker.tuning.issues import Issues
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Scalar, Source
 from tests.support.trials import examples

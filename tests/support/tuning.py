@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import TuningPolicyError
+from scheduler_worker.model.issues import Issue
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.ports import TuningPolicyTexts
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
-from scheduler_worker.tuning.issues import Issue
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source

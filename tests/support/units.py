@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.catalogue import parameter_values
 from scheduler_worker.scheduling.destination import LABEL, RequestedDestination

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, Mode, mode_in_force
 from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, PowerLedger, Progress
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.virt import bounds_of_load
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget

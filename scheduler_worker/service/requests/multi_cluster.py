@@ -22,7 +22,7 @@ from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.hosts import AskingTime
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request, with_group_host
 from scheduler_worker.service.requests.dependencies import PlacementDependencies

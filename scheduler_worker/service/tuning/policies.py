@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningPolicyError
+from scheduler_worker.model.issues import Issue, Kind, Place
 from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.ports import (
     ABSENT,
@@ -26,7 +27,7 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.service.tuning.records import POLICY, SCOPE, TuningRecords, put_policy
 from scheduler_worker.tuning import loader, yaml_subset
-from scheduler_worker.tuning.issues import Issue, Issues, Kind, Place, quoted
+from scheduler_worker.tuning.issues import Issues, quoted
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Value
 from scheduler_worker.tuning.yaml_subset import Node, Scalar, Source

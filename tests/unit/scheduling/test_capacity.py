@@ -3,7 +3,7 @@
 from typing import Any
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.scheduling.capacity import MOST_STEPS, Measurement, of_cluster, of_flavor
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
