@@ -9,6 +9,7 @@ threads of their own, so that one that hangs delays no other, and not the leader
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -101,8 +102,8 @@ class Feeder(Periodic):
         self._outlines_read = self._outline_taken = 0
         """Outlines are counted as they are read; an older one never replaces a newer one."""
         # Written by a thread of the source, taken by the thread of the rounds.
-        self._answer: _Reading | SourceUnavailable | None = None
-        """What the thread that reads the outline has found last, until it is looked at."""
+        self._answers: deque[_Reading | SourceUnavailable] = deque(maxlen=1)
+        """What the thread that reads the outline has found last, until a round takes it."""
         self._outline_due_s = float("-inf")
         self._problem = ""
         self._parts: dict[str, PartFeed] = {}
@@ -166,7 +167,7 @@ class Feeder(Periodic):
         was_leader = self.is_leader()
         super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        wait(self._running.values(), timeout=_STOP_S)
+        wait(list(self._running.values()), timeout=_STOP_S)  # a round may still add one
         if was_leader:
             try:
                 self._write(worker=_NOBODY)
@@ -195,9 +196,8 @@ class Feeder(Periodic):
     def _round(self, now_s: float) -> None:
         if now_s >= self._outline_due_s or self._wants_outline.is_set():
             self._start(_OUTLINE, self._read_outline)
-        if (answer := self._answer) is not None:
-            self._answer = None
-            self._take_outline(answer, now_s)
+        if self._answers:
+            self._take_outline(self._answers.popleft(), now_s)
         for part in self._parts.values():
             self._start(part.part.id, partial(self._run, part))
         self._publish()
@@ -246,12 +246,12 @@ class Feeder(Periodic):
     def _read_outline(self) -> None:
         self._wants_outline.clear()
         try:
-            self._answer = self._outline_now()
+            self._answers.append(self._outline_now())
         except SourceUnavailable as error:
-            self._answer = error
+            self._answers.append(error)
         except Exception as error:
             LOG.exception("The cells and aggregates cannot be read")
-            self._answer = SourceUnavailable(repr(error))
+            self._answers.append(SourceUnavailable(repr(error)))
         self.wake()
 
     def _outline_now(self) -> _Reading:
@@ -395,7 +395,8 @@ class Feeder(Periodic):
         # Under the guard. Parts that are being read notice at their next write, by `_check_lead`.
         self._held_until_s = float("-inf")
         self._outline_due_s = float("-inf")
-        self._outline, self._answer, self._problem = None, None, ""
+        self._outline, self._problem = None, ""
+        self._answers.clear()
         self._parts = {}
 
     def is_leader(self) -> bool:

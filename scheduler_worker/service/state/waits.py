@@ -75,8 +75,12 @@ class DeadlineWatch:
             if self._is_running:
                 self._changed.notify()
             else:
+                try:
+                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                except RuntimeError:  # no thread can be started now: the next call tries again
+                    self._at_s = math.inf
+                    raise
                 self._is_running = True
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def _run(self) -> None:
         while True:
