@@ -9,6 +9,7 @@ the action is about. Of a Keystone token it sees ``role``, ``user``, and ``user_
 ``system_scope``, ``project_id``, ``project_name`` and ``domain_id``, as far as the token has them.
 """
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -113,8 +114,7 @@ def _enforcer(policy_file: Path | None) -> "policy.Enforcer":
 
     conf = cfg.ConfigOpts()
     conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
-    # A path without a file means: the default rules alone.
-    path = str(policy_file or "/nonexistent")
+    path = str(policy_file or os.devnull)  # an empty file: the default rules alone
     enforcer = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
     enforcer.suppress_deprecation_warnings = True
     enforcer.register_defaults([policy.RuleDefault(*rule) for rule in _RULES])

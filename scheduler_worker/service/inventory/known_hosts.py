@@ -32,20 +32,22 @@ class KnownHosts:
         self._read_all_s = self._fleet.refresh_globals()
         return self._fleet.refresh()
 
-    def look(self, reports: Sequence[HostReport]) -> set[str]:
+    def look(self, reports: Sequence[HostReport]) -> tuple[set[str], list[KnownHost | None]]:
         """Read the clusters that reports are about: where their hosts are, and which they name.
 
         All clusters are read if one of the hosts is nowhere. Returns the names of clusters that
-        were read. Raises StateUnavailable.
+        were read, and the host of each report. Raises StateUnavailable.
         """
         now_s, places = self._fleet.refresh_globals(), self._fleet.places
         if abs(now_s - self._read_all_s) < _READ_ALL_S:
             named = {report.cluster for report in reports if isinstance(report.cluster, str)}
             known = places.of(name for report in reports for name in (report.host, *_uuid(report)))
             read = self._fleet.refresh(self._fleet.known(named | known))
-            if all(map(self.find, reports)):
-                return read
-        return self.refresh()
+            hosts = list(map(self.find, reports))
+            if None not in hosts:
+                return read, hosts
+        read = self.refresh()
+        return read, list(map(self.find, reports))
 
     def find(self, report: HostReport) -> KnownHost | None:
         """The host of a report, in whichever cluster; by its uuid before its name."""

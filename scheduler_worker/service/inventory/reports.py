@@ -182,10 +182,12 @@ class HostReports:
             Conflict: other workers kept moving the same hosts.
             StateUnavailable: the store cannot be reached; some may be stored.
         """
-        read = self._known_hosts.look(reports)
+        read, known_hosts = self._known_hosts.look(reports)
+        have_moved = True
         with contextlib.suppress(Conflict):  # Other workers are finishing the same moves.
-            self._moves.finish(hosts={report.host for report in reports})
-        known_hosts = list(map(self._known_hosts.find, reports))
+            have_moved = self._moves.finish(hosts={report.host for report in reports})
+        if have_moved:
+            known_hosts = list(map(self._known_hosts.find, reports))
         if None in known_hosts:
             # It may have moved to a cluster that was read before.
             read = self._known_hosts.refresh()

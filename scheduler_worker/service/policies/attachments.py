@@ -52,6 +52,8 @@ class PolicyLibrary:
         self._catalogue = catalogue
         self._built_in = built_in
         self._compile_on_trial = compile_on_trial
+        self._listed: tuple[tuple[Catalogue, list[StoredUnit]], PolicyUnits] | None = None
+        """What the units were listed of last, and the units. Replaced as a whole, by any thread."""
 
     def policies(self) -> list[StoredPolicy]:
         """All policies, the built-in ones first."""
@@ -80,8 +82,15 @@ class PolicyLibrary:
         return next((each for each in self._built_in() if each.document.id == policy_id), None)
 
     def units(self, stored: Iterable[StoredUnit] | None = None) -> PolicyUnits:
-        """All units; ``stored`` are the store's, if the caller has read them."""
-        return PolicyUnits(self._catalogue(), self._store.units() if stored is None else stored)
+        """All units; ``stored`` are the store's, if the caller has read them.
+
+        They are listed again where the catalogue or the store's units have changed.
+        """
+        made_of = self._catalogue(), list(self._store.units() if stored is None else stored)
+        listed = self._listed
+        if listed is None or listed[0] != made_of:
+            self._listed = listed = made_of, PolicyUnits(*made_of)
+        return listed[1]
 
     def unit(self, unit_id: str) -> PolicyUnit:
         """The unit with this id. Raises NotFound."""

@@ -131,10 +131,11 @@ class Moves:
             else:
                 raise _conflict(remaining)
 
-    def finish(self, *, hosts: Collection[str] = (), instances: Collection[str] = ()) -> None:
+    def finish(self, *, hosts: Collection[str] = (), instances: Collection[str] = ()) -> bool:
         """Finish the moves of these host names, those with these instances, and abandoned ones.
 
-        It finds them in what this process knows of the clusters. Raises as :meth:`bring` does.
+        It finds them in what this process knows of the clusters; returns whether there were any.
+        Raises as :meth:`bring` does.
         """
         uuids = {
             uuid
@@ -145,6 +146,7 @@ class Moves:
         for chunk in _chunks(sorted(uuids)):
             self._restore(chunk)
             self._finish(chunk, {})
+        return bool(uuids)
 
     # The steps
 
