@@ -1,6 +1,6 @@
 """scheduler_worker decides on which host a virtual machine runs.
 
-README.md has a reading order, from ``model/requests.py`` to ``compose/worker.py``.
+ARCHITECTURE.md names the packages, and follows a request through them.
 """
 
 __version__ = "0.1.0"

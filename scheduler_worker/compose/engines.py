@@ -65,10 +65,10 @@ def open_state(settings: StateSettings, clock: Clock) -> WatchedState:
 
     It connects when it is first asked.
     """
-    return WatchedState(_open_state(settings, clock), clock)
+    return WatchedState(_engine(settings, clock), clock)
 
 
-def _open_state(settings: StateSettings, clock: Clock) -> State:
+def _engine(settings: StateSettings, clock: Clock) -> State:
     scheme = settings.url.partition(":")[0]
     if scheme == "memory":
         return MemoryState(clock, hold_timeout_s=settings.hold_timeout_s)
