@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from scheduler_worker import conf as configuration
 from scheduler_worker import remedies
 from scheduler_worker.compose import engines
@@ -44,7 +46,8 @@ def check_reachable(conf: Configuration, *, embedded: bool) -> None:
 def check_processes(settings: Settings, processes: int) -> None:
     """Raise ConfigError where several processes cannot share the configured state."""
     with closing(Parts(settings)) as parts:
-        if processes > 1 and not parts.state.characteristics.spans_processes:
+        # The state is opened in any case: its URL may be wrong.
+        if not parts.state.characteristics.spans_processes and processes > 1:
             raise ConfigError(
                 f"--workers {processes}: processes cannot share [state] url = "
                 f"{settings.state.url}; use redis://, or run one worker"
@@ -65,7 +68,7 @@ def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
         lambda: check_processes(settings, processes),
         lambda: _check_bus(conf, settings),
         lambda: _check_databases(settings.nova_feed),
-        lambda: parts.trust,
+        lambda: settings.attestation and engines.open_attestation(settings.attestation),
         lambda: settings.balancing.target == "nova" and engines.open_nova(conf),
         lambda: _check_placement(conf, settings),
         lambda: parts.sandboxes,
@@ -95,7 +98,8 @@ def left_out(settings: Settings) -> list[str]:
     problems: list[str] = []
     for group in (FILTERS, WEIGHERS, *POLICY_UNITS):
         registered(group, problems.append)
-    with closing(Parts(settings)) as parts:
+    of_nobody = structs.replace(settings.state, url="memory://")
+    with closing(Parts(structs.replace(settings, state=of_nobody))) as parts:
         parts.tuning.read_from(engines.policy_files(settings.tuning))
         return [*problems, *map(str, parts.tuning.alarms)]
 

@@ -31,7 +31,7 @@ def asked(api):
         api.services.inventory,
         host("d1", cluster="fresh", vcpus=12, memory_mb=8192, cpu_allocation_ratio=1.0),
     )
-    api.worker.decisions.recorder.write()  # its thread may do so after the page was read
+    api.worker.parts.recorder.write()  # its thread may do so after the page was read
     return api
 
 

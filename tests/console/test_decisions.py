@@ -82,7 +82,7 @@ def test_filters_are_in_the_address(decided, console):
 def test_older_ones_are_shown_when_they_are_asked_for(decided, console):
     for number in range(60):
         refuse(decided, f"more-{number}")
-    decided.worker.decisions.recorder.write()
+    decided.worker.parts.recorder.write()
     page = console.entered("/decisions")
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("button", name="Show older ones").click()

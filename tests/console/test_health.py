@@ -43,7 +43,7 @@ def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any)
 def reported(api):
     """The worker inside has reported after the first request, which it has placed."""
     eventually(lambda: any(each.report for each in api.services.workers.read()))  # by its thread
-    api.worker._presence.renew()
+    api.worker.vitals.presence.renew()
     return api
 
 
@@ -120,12 +120,12 @@ def test_the_page_follows_what_the_workers_report(reported, console):
     expect(summary).to_contain_text("All is well")
     with pytest.raises(NoValidHost):
         reported.services.scheduler.select(request("two", vcpus=99))
-    reported.worker._presence.renew()
+    reported.worker.vitals.presence.renew()
     expect(page.locator("#requests tbody tr").first).to_contain_text("All11")
-    reported.worker._presence.set_drained(True)
+    reported.worker.vitals.presence.set_drained(True)
     expect(summary).to_have_text("2 things to fix. 1 worker, 0 serving.")
     expect(page.locator("#findings")).to_contain_text("scheduler-workerctl worker resume")
-    reported.worker._presence.set_drained(False)
+    reported.worker.vitals.presence.set_drained(False)
     expect(summary).to_have_text("All is well. 1 worker, 1 serving.")
 
 
@@ -144,7 +144,7 @@ def test_a_worker_without_news_is_shown_as_such(reported, console):
 
 @pytest.mark.deep
 def test_no_worker_is_told(api, console):
-    api.worker._presence.stop()
+    api.worker.vitals.presence.stop()
     page = console.entered("/health")
     expect(page.locator("#summary")).to_have_text("1 thing to fix. 0 workers, 0 serving.")
     expect(page.locator("#findings")).to_contain_text("no request is served")

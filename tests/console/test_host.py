@@ -78,7 +78,7 @@ def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
     api.services.scheduler.select(
         request("two", flavor={"name": "m1", "vcpus": 1, "memory_mb": 512, "root_gb": 5})
     )
-    api.worker.decisions.recorder.write()  # its thread may do so after the page was read
+    api.worker.parts.recorder.write()  # its thread may do so after the page was read
     page = console.entered("/hosts/uuid-a2")
     form = fit(page)
     form.get_by_label("A flavor that was asked for lately").select_option("m1")

@@ -22,7 +22,7 @@ def decided(api):
         api.services.scheduler.select(asked)
     with pytest.raises(NoValidHost):
         api.services.scheduler.select(request("huge", vcpus=99))
-    api.worker.decisions.recorder.write()
+    api.worker.parts.recorder.write()
     return api
 
 

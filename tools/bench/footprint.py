@@ -89,7 +89,7 @@ def _measured(
 
 def _records(worker: Any, client: redis.Redis) -> dict[str, object]:
     """What the records of the decisions took; removes them."""
-    worker.decisions.recorder.write()
+    worker.parts.recorder.write()
     keys = client.keys("*:decisions*")
     records, with_them = client.xlen(min(keys, key=len)), _used(client)
     client.delete(*keys)
