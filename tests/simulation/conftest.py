@@ -4,6 +4,7 @@ The fixtures break a build in one place, and find out whether a checker notices.
 """
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count, islice
@@ -72,7 +73,8 @@ def found_out(monkeypatch: pytest.MonkeyPatch) -> Finds:
             for violation in violations(plan):
                 if what in violation.what:
                     if tried != seed:
-                        print(f"found by seed {tried}, which is to be written down")
+                        test = os.environ["PYTEST_CURRENT_TEST"]
+                        print(f"{test}: found by seed {tried}, which is to be written down")
                     monkeypatch.undo()
                     assert violations(plan) == []
                     return f"{tried}: {violation}"

@@ -328,15 +328,15 @@ def ordered(seed: str, setting: Base, deeds: Sequence[Deed]) -> Plan:
 
 _MODULES = (
     *(
-        "service.placement.queue",
-        "service.placement.lease",
+        "service.requests.queue",
+        "service.requests.lease",
         "service.state.replica",
         "service.state.waits",
     ),
     *(
         "service.state.intents",
-        "service.placement.deciding",
-        "service.placement.multi_cluster",
+        "service.requests.deciding",
+        "service.requests.multi_cluster",
         "service.inventory.reports",
     ),
     *("service.state.writing", "rpc.slots", "rpc.serving.handling", "model.host_table", "waiters"),

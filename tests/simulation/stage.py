@@ -264,6 +264,10 @@ def _preempted(machine: Machine, setting: plans.Base) -> AbstractContextManager[
     if not setting.preempted:
         return nullcontext()
     where = setting.preempted_in
+    if where and f"scheduler_worker.{where}" not in sys.modules:
+        raise LookupError(
+            f"{where} is no module of the worker, so no thread would lose its turn there"
+        )
     return preempting(machine.give_way(setting.preempted, long=0.2 if where else 0.02), where)
 
 

@@ -85,9 +85,9 @@ def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> 
     [
         ("without a lease", "commit", "if not is_held then", "if false then", 4),
         ("after the end of its lease", "commit", "meta.deadline > now", "true", 2),
-        ("though it had been made", "commit", "if known then return known end", "", 3),
+        ("though it had been made", "commit", "if known then return known end", "", 5),
         ("while it was held", "leave", "if meta.holder == owner then", "if true then", 2),
-        ("used or reserved", "common", "holds = holds and", "holds = true or", 30),
+        ("used or reserved", "common", "holds = holds and", "holds = true or", 39),
         ("came after", "acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)", 70),
         ("never ended", "common", "for _, key in ipairs(ended) do delete(key) end", "", 0),
     ],
@@ -99,7 +99,7 @@ def test_a_script_that_is_broken(rewritten, found_out, violation, script, old, n
 
 def test_an_announcement_that_is_read_again_where_its_host_has_moved(rebuilt, found_out):
     rebuilt(moves, "_packed", "replica.announcements.get(host, {})", "{}")
-    assert found_out("was read again", has_clusters, seed=343)
+    assert found_out("was read again", has_clusters, seed=1148)
 
 
 def test_a_queue_that_serves_the_last_first(rewritten, found_out):
@@ -111,7 +111,7 @@ def test_a_queue_that_serves_the_last_first(rewritten, found_out):
     ("violation", "owner", "name", "instead", "where", "seed"),
     [
         ("absorbed by use without it", absorption, "_is_included", lambda *_: True, lists_early, 8),
-        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 39),
+        ("absorbed by use without it", reports, "takes", lambda *_: (0, 0, 0), lists_early, 103),
         ("for which there was no reservation", reservations, "guards", lambda *_: [], always, 36),
         ("was reserved for it", lease, "reserved_rows", lambda *_: {}, always, 0),
         ("was reserved for it", PlacementIntents, "by_others", lambda *_: {}, has_clusters, 54),
@@ -131,13 +131,13 @@ def test_a_function_that_is_broken(broken, found_out, violation, owner, name, in
 def test_a_lease_that_is_kept_for_nobody(broken, rebuilt, found_out):
     broken(ClusterQueue, "_is_waited_for", lambda *_: True)
     rebuilt(ClusterQueue, "_hand_over", "kept, self._kept_lease = self._kept_lease, None", "pass")
-    assert found_out("ran out", is_calm, seed=0)
+    assert found_out("ran out", is_calm, seed=20)
 
 
 def test_requests_that_wait_for_room_while_their_worker_stops(broken, found_out):
     broken(CapacityWaits, "close", lambda *_: None)
     waits = {"wait_timeout_s": 3.0, "max_waiting": 8, "slots": 8, "decides_in_s": 0.0}
-    assert found_out("did not finish", only_drains, seed=47, **waits)
+    assert found_out("did not finish", only_drains, seed=957, **waits)
 
 
 def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_out):
@@ -159,7 +159,7 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
         return written._replace(applied=tuple(True for _ in written.applied))
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved", seed=13)
+    assert found_out("never reserved", seed=0)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_placement_intents_that_are_not_exclusive(broken, found_out):
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=0, **in_module("service.placement.queue"))
+    assert found_out("", slots=8, seed=0, **in_module("service.requests.queue"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
     without("lock", broken, Replica)
-    assert found_out("", **in_module("model.host_table"))
+    assert found_out("", seed=6, **in_module("model.host_table"))
 
 
 def test_older_changes_that_are_applied(rebuilt, found_out):
@@ -226,7 +226,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_clusters, **looks, seed=8, **slow)
+    assert found_out("", has_clusters, **looks, seed=161, **slow)
 
 
 def test_refused_requests_that_keep_their_reservations(broken, found_out):
@@ -237,7 +237,7 @@ def test_refused_requests_that_keep_their_reservations(broken, found_out):
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
     rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
-    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=701)
+    assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=95)
 
 
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
@@ -260,4 +260,4 @@ def test_a_cluster_queue_that_serves_the_last_first(rebuilt, found_out):
 
 def test_a_report_that_ignores_reservations(rebuilt, found_out):
     rebuilt(HostReports, "_plan_instances", "guards += reservations.guards(replica, reserved)", "")
-    assert found_out("for which there was no reservation", seed=5)
+    assert found_out("for which there was no reservation", seed=20)

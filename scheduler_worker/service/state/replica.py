@@ -503,11 +503,11 @@ class Fleet:
             return self._clusters[name]
 
     def known_cluster(self, name: str, field: str = "cluster") -> ClusterReplica:
-        """The replica of a cluster that has hosts, or had some, or is the default one.
+        """The replica of a cluster that has hosts, or had some.
 
         Raises StateUnavailable, and RequestError, of this field: there is no such cluster.
         """
-        if name not in self.read_names() and name != self.default_cluster:
+        if name not in self.read_names():
             known = ", ".join(self.globals.names) or "none"
             raise RequestError(field, f"there is no cluster {name!r}; known are {known}")
         return self.cluster(name)
