@@ -23,7 +23,7 @@ OFTEN = in_module("service.balancing.ledgers")
     ("violation", "owner", "name", "old", "new", "seed"),
     [
         ("came back", Ledgers, "change", "replica.guards((put.key, *CONDITIONS))", "[]", 92),
-        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 341),
+        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 495),
         ("was begun", Ledgers, "change_power_alone", "replica.guards(keys)", "[]", 161),
         ("was begun", Ledgers, "change_power_alone", "records.POWER, *CONDITIONS, ", "", 161),
     ],
@@ -53,7 +53,7 @@ def test_an_action_that_is_asked_for_and_not_written_down(broken, found_out):
         ("was begun", Situation, "holds", lambda *_: True, 3),
         ("led after", leadership, "lapse_s", lambda interval_s: interval_s, 0),
         ("was forgotten", MigrationLedger, "overdue", lambda self, _: self.under_way.values(), 3),
-        ("was forgotten", MigrationLedger, "why_not", lambda *_: None, 22),
+        ("was forgotten", MigrationLedger, "why_not", lambda *_: None, 1001),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

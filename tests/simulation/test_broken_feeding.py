@@ -50,7 +50,7 @@ def test_a_look_that_ends_though_its_worker_has_lost_the_lead(rebuilt, found_out
         return any(deed.when in {"reads", "begins"} and deed.for_s > 2 for deed in pauses)
 
     rebuilt(Looker, "look_if_asked", "if self._feeder.is_leader():", "if True:")
-    assert found_out(STALE, stands_still, scene=SCENE, seed=757)
+    assert found_out(STALE, stands_still, scene=SCENE, seed=24)
 
 
 def test_a_former_leader_that_goes_on_with_its_round(rebuilt, found_out):
@@ -66,10 +66,10 @@ def test_a_former_leader_that_goes_on_with_its_round(rebuilt, found_out):
 
 def test_a_part_that_two_threads_read_at_the_same_time(rebuilt, found_out):
     rebuilt(PartFeed, "run", "with self._running:", "if True:")
-    assert found_out(STALE, scene=SCENE, seed=45, reads_in_s=0.2, **in_module("service.feed.part"))
+    assert found_out(STALE, scene=SCENE, seed=38, reads_in_s=0.2, **in_module("service.feed.part"))
 
 
 def test_a_look_that_is_not_begun_again_when_its_worker_has_died(rebuilt, found_out):
     rebuilt(RefreshRecords, "begin", "book.wanted <= book.done", "book.wanted <= book.begun")
     only_crashes = lambda plan: plan.breaks() == {Crash}  # noqa: E731
-    assert found_out("gave up", only_crashes, scene=SCENE, seed=11403)
+    assert found_out("gave up", only_crashes, scene=SCENE, seed=39923)
