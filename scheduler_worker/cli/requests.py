@@ -286,7 +286,7 @@ def capacity_text(answer: CapacityAnswer) -> str:
 
 
 def _not_asked(what: str) -> str:
-    return f"note: {what} was not asked: its library is not installed where this was answered"
+    return f"note: {what} was not asked; the log of the process that answered says why"
 
 
 def _text(lines: Iterable[str]) -> str:

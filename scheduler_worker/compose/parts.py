@@ -6,6 +6,7 @@ wherever it is served. Nothing is connected to, and nothing starts, by being mad
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
     from scheduler_worker.service.requests.scheduler import Keep
 
 
+LOG = logging.getLogger(__name__)
+
+
 class Closable(Protocol):
     """What has an end."""
 
@@ -75,7 +79,7 @@ class Closable(Protocol):
 Part = TypeVar("Part", bound=Closable)
 
 PLACEMENT: Final = "placement"
-"""What was not asked where its library is not installed."""
+"""What is not asked where its library, or an option, is missing."""
 
 
 def worker_facts(settings: Settings) -> WorkerFacts:
@@ -230,9 +234,10 @@ class Parts:
             return None
         try:
             reader = self._reader(connections=1)
-        except ConfigError:
+        except ConfigError as error:
             if not self._only_reads:
                 raise
+            LOG.warning("Answers leave out what providers share: %s", error)
             self.not_asked.append(PLACEMENT)
             return None
         settings = nova.providers

@@ -68,7 +68,7 @@ class ExplanationView(ClusterExplanation, frozen=True, kw_only=True):
     reason: str | None
     not_found: dict[str, str]
     not_asked: list[str] = []
-    """What this process could not ask: `placement` where the extra `nova` is not installed."""
+    """What this process could not ask: `placement` where its library or an option is missing."""
 
 
 @operation("POST", "/explain")

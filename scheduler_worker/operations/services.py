@@ -92,6 +92,6 @@ class UseCases(NamedTuple):
     down_after_s: float
     """A host without a heartbeat for so long counts as down."""
     not_asked: Sequence[str] = ()
-    """What answers of this process leave out, since a library is not installed."""
+    """What answers of this process leave out, since it could not be asked; the log says why."""
     store: StoreUseCases | None = None
     worker: OneWorker | None = None

@@ -163,7 +163,9 @@ def test_what_providers_share_is_counted_nowhere(processes):
     assert all("it takes what providers share" in (problem or "") for problem in problems)
 
 
-def test_an_api_process_without_the_library_says_what_it_did_not_ask(processes, monkeypatch):
+def test_an_api_process_without_the_library_says_what_it_did_not_ask(
+    processes, monkeypatch, caplog
+):
     def missing(*_: object, **__: object) -> None:
         raise ConfigError("[placement] needs the extra nova")
 
@@ -173,3 +175,4 @@ def test_an_api_process_without_the_library_says_what_it_did_not_ask(processes, 
     explained = answer(processes.api, explain, {"spec_obj": {"flavor": FLAVOR}})
     counted = answer(processes.api, capacity, {"flavors": [FLAVOR]})
     assert (explained["not_asked"], counted["not_asked"]) == (["placement"], ["placement"])
+    assert "Answers leave out what providers share: [placement] needs" in caplog.text

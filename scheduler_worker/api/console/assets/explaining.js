@@ -29,7 +29,7 @@ function shareOf(left, all) {
 
 /** What the process that answered could not ask. */
 export const notAskedOf = (found) => found.not_asked.map((what) =>
-  el("p", { class: "note" }, `${what} was not asked: its library is not installed where this was answered.`));
+  el("p", { class: "note" }, `${what} was not asked; the log of the process that answered says why.`));
 
 /** What `explain` answers: the sentence, and the first hosts that pass. */
 export function explanationOf(found) {
