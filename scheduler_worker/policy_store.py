@@ -19,6 +19,8 @@ from scheduler_worker.model.policies import ClusterPolicy, UnitFacts
 from scheduler_worker.wording import cut
 
 MAX_MARKER = 2**63 - 1
+NAME = 255
+"""Characters of a name, at most."""
 NEW = 0
 """The version of what is not stored yet."""
 MAX_PAGE = 1000
@@ -83,6 +85,15 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Given by the store, in the order of writing; the marker of the next page."""
 
 
+_LONGEST = {"user": NAME, "origin": NAME, "action": 64, "subject": NAME, "reason": 4096}
+
+
+def shortened(entry: AuditEntry) -> AuditEntry:
+    """The entry with its long texts cut, so that it is stored whatever they are."""
+    cuts = {name: cut(getattr(entry, name), most) for name, most in _LONGEST.items()}
+    return msgspec.structs.replace(entry, **cuts)
+
+
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries of the audit are wanted; None: any."""
 
@@ -94,6 +105,18 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of this time and later, in seconds since the epoch."""
     until_s: float | None = None
     """Entries before this time."""
+
+    def admits(self, entry: AuditEntry) -> bool:
+        """Whether an entry is wanted."""
+        return (
+            all(
+                wanted is None or wanted == getattr(entry, name)
+                for name in ("user", "action", "subject", "result")
+                for wanted in [getattr(self, name)]
+            )
+            and (self.since_s is None or entry.at_s >= self.since_s)
+            and (self.until_s is None or entry.at_s < self.until_s)
+        )
 
 
 EVERYTHING = AuditFilter()

@@ -23,9 +23,11 @@ from scheduler_worker.policy_store import (
     StoredPolicy,
     StoredUnit,
 )
+from scheduler_worker.service.documents.book import Book
 from tests.support.threads import Threads
 
-from .policy_stores import opened
+from .conftest import MemoryEngine
+from .policy_stores import DATABASES, opened
 
 RICH = ClusterPolicy(
     id="8f6b2f8e",
@@ -50,10 +52,18 @@ RICH = ClusterPolicy(
 AT_S = 1763800000.123456
 
 
-@pytest.fixture
-def store(database_url) -> Iterator[PolicyStore]:
-    with opened(database_url) as store:
-        yield store
+@pytest.fixture(params=[*DATABASES, "memory", "redis"])
+def store(request, databases) -> Iterator[PolicyStore]:
+    """Each database, and the book on each engine of the state."""
+    if request.param in DATABASES:
+        with opened(databases.emptied(request.param)) as store:
+            yield store
+        return
+    engine = MemoryEngine()
+    if request.param == "redis":
+        engine = request.getfixturevalue("redis_engine")
+    yield Book(engine.open())
+    engine.close()
 
 
 def policy(name: str = "p", version: int = 1, **fields: Any) -> StoredPolicy:

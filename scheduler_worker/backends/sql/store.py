@@ -30,6 +30,7 @@ from scheduler_worker.model.policies import read_policy, write_policy
 from scheduler_worker.policy_store import (
     EVERYTHING,
     MAX_PAGE,
+    NAME,
     NEW,
     Attachment,
     AuditEntry,
@@ -37,13 +38,9 @@ from scheduler_worker.policy_store import (
     StoredPolicy,
     StoredUnit,
     marker_number,
+    shortened,
 )
 from scheduler_worker.wording import cut
-
-NAME = 255
-"""Characters of a name, at most."""
-_LONGEST = {"user": NAME, "origin": NAME, "action": 64, "subject": NAME, "reason": 4096}
-"""Characters of the texts of an entry of the audit, at most."""
 
 policy_unit = table(
     "policy_unit",
@@ -402,8 +399,7 @@ def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
 
 def _record(connection: Connection, entry: AuditEntry) -> None:
     """Add an entry, which gets its number from the database."""
-    row = msgspec.structs.asdict(entry)
-    row |= {name: cut(row[name], most) for name, most in _LONGEST.items()}
+    row = msgspec.structs.asdict(shortened(entry))
     del row["id"]
     row["user_name"] = row.pop("user")
     connection.execute(insert(audit), row)
