@@ -164,7 +164,7 @@ class ApiProcess:
         server = self._server = ApiServer(settings.api, protect(self.api.application), monitor)
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
-            *self._alone() if worker is None else self._with(worker),
+            *self._below(),
             Hook(self._register_units),
             watch(self._units_changed, self._register_units),
             Reconciler(
@@ -178,22 +178,21 @@ class ApiProcess:
             self.monitor,
         )
 
-    def _alone(self) -> Iterator[Component | None]:
-        parts = self._parts
+    def _below(self) -> Iterator[Component | None]:
+        """The worker inside, which closes the parts; without one, what explanations need."""
+        parts, worker = self._parts, self.worker
+        if worker is not None:
+            yield Hook(worker.start, lambda: worker.stop(self._stop_timeout_s))
+            return
         yield Hook(stop=parts.close)
-        yield parts.trust  # for explanations, as well as what is shared
+        yield parts.trust
         yield Hook(stop=partial(parts.scheduler.close, 0.0))
         yield parts.sharing
 
-    def _with(self, worker: Worker) -> Iterator[Component | None]:
-        yield Hook(stop=self._parts.policy_store.close)
-        yield Hook(worker.start, lambda: worker.stop(self._stop_timeout_s))
-
     def _store_problem(self) -> str | None:
         try:
-            self._parts.policy_store.attachment(
-                ""
-            )  # the cheapest question: no cluster has this name
+            # The cheapest question: no cluster has this name.
+            self._parts.policy_store.attachment("")
         except PolicyStoreUnavailable as error:
             return str(error)
         return None

@@ -96,7 +96,7 @@ ORDER = {
     feeding: "Monitor (close) _warn_of_options Advice _load Recorder (_finish_requests) (stop) "
     "start/_stop_server start (stop_waiting) SharingProviders Feeder ProviderFeed Looker "
     "taking-over Tuner Balancer",
-    api: "(close) start/<lambda> _register_units unit-files Reconciler (stop) start/<lambda>",
+    api: "start/<lambda> _register_units unit-files Reconciler (stop) start/<lambda>",
     alone: "(close) (close) SharingProviders _register_units unit-files Reconciler (stop) "
     "start/<lambda> ApiMonitor",
 }
