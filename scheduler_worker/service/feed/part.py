@@ -243,8 +243,8 @@ class PartFeed:
             self._services_due_s = now_s + settings.services_interval_s
         if self._tails is not None and now_s < self._listing_due_s:
             self._read_changes()
-            self._read_pending()
-            return
+            if self._read_pending():
+                return
         # Before it is read: an outline that comes meanwhile makes another one due.
         self._listing_due_s = now_s + settings.full_interval_s
         try:
@@ -342,8 +342,9 @@ class PartFeed:
             self._deps.check_lead()
             end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
 
-    def _read_pending(self) -> None:
-        hosts = sorted(self._pending)
+    def _read_pending(self) -> bool:
+        """Read what has changed; False: a known host has gone meanwhile, which a listing shows."""
+        hosts, has_all = sorted(self._pending), True
         if hosts:
             self._known_hosts.refresh()
         for number, chunk in enumerate(_chunks(hosts)):
@@ -351,6 +352,8 @@ class PartFeed:
             readings = self._deps.source.read(self.part.id, chunk)
             self._observe("hosts", len(readings))
             fed = self._fed()
+            missing = {*chunk}.difference(reading.host for reading in readings)
+            has_all = has_all and missing.isdisjoint(record.host for record in fed.values())
             for reading in readings:
                 self._complain(reading.host, reading.problems)
             reports = [self._prepared(report, fed) for each in readings for report in each.reports]
@@ -363,6 +366,7 @@ class PartFeed:
             if len(hosts) > HOSTS_AT_ONCE:
                 done = min((number + 1) * HOSTS_AT_ONCE, len(hosts))
                 LOG.info("Feed of %s: read %d of %d hosts", self.part.name, done, len(hosts))
+        return has_all
 
     def _prepared(self, report: HostReport, fed: dict[str, HostRecord]) -> HostReport:
         """The report with what is not of the host's own row."""

@@ -93,6 +93,18 @@ def test_a_host_that_is_gone_is_removed_as_soon_as_the_state_is_back(
     assert records(world).keys() == {"b", "c"}
 
 
+def test_a_host_that_goes_while_its_changes_are_read_is_removed_at_once(
+    world, source, fed, monkeypatch
+):
+    source.place("i1", "a")
+    look(fed, world=world)
+    source.place("i1", "b")
+    before_next(monkeypatch, source, "read", lambda: source.nodes.pop("a"))
+    look(fed, world=world)
+    assert records(world).keys() == {"b", "c"}
+    assert on_host(world, "b") == {"i1"}
+
+
 def test_a_host_that_is_mapped_while_all_are_listed_is_read_at_the_next_look(
     world, source, fed, monkeypatch
 ):
