@@ -483,10 +483,6 @@ class Parts:
 
     # What operations are served with
 
-    def clusters(self) -> list[str]:
-        """The names of all clusters; that of hosts which name none need not have hosts yet."""
-        return sorted({*self.fleet.read_names(), self.fleet.default_cluster})
-
     @cached_property
     def services(self) -> UseCases:
         """The same in every process with these settings, but for the store and the worker."""
@@ -501,7 +497,7 @@ class Parts:
             policies=self.policies,
             workers=ReportedWorkers(self.state),
             decisions=self.decisions,
-            clusters=self.clusters,
+            clusters=self.fleet.read_names,
             down_after_s=self.settings.tuning.silent_after_s,
             not_asked=self.not_asked,
             worker=self.worker,

@@ -183,7 +183,9 @@ def test_bounds_and_clusters_that_are_not_counted_are_said(asked, console):
     answer = {"name": "wide", "instances": 1234, "is_exact": False, "runs_out_first": "VCPU"}
     page = console.open()
     found = [answer | {"clusters": clusters}, answer | {"name": "small", "clusters": clusters[1:]}]
-    page.route("**/v1/capacity", lambda route: route.fulfill(json={"flavors": found}))
+    page.route(
+        "**/v1/capacity", lambda route: route.fulfill(json={"flavors": found, "not_asked": []})
+    )
     page = console.entered("/capacity")
     expect(totals(page)).to_contain_text(["up to 1,234, 1 cluster not counted", "not counted"])
     expect(lines(page, "By cluster").last).to_contain_text("its policy names an unknown unit")
