@@ -340,3 +340,13 @@ def test_every_change_is_audited_with_before_and_after(office):
     assert json.loads(found[2].after or "")["policy_id"] == policy_id
     assert (found[4].after, found[5].reason) == (None, "no right to it")
     assert office.desk.audit_log.entries(after=found[3].id, limit=1) == [found[4]]
+
+
+def test_units_are_listed_again_only_where_they_have_changed(office):
+    library = office.desk.library
+    before = library.units()
+    office.desk.update(office.made().document.id, PolicyFields(description="other"), ANNA)
+    assert library.units() is before
+    office.store.put_units([StoredUnit(id="new", name="New", kind="filter")])
+    assert library.units() is not before
+    assert library.units().find("new") is not None
