@@ -1,6 +1,7 @@
 """Certificates for tests, made by openssl; they last two days."""
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.support.servers import program
@@ -25,17 +26,21 @@ class Authority:
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
-        self.path, self._key = self._make(name, "basicConstraints=critical,CA:TRUE")
+        extensions = "basicConstraints=critical,CA:TRUE", "keyUsage=keyCertSign,cRLSign"
+        self.path, self._key = self._make(name, extensions)
 
     def issue(self, name: str, alternatives: str = "DNS:localhost") -> tuple[Path, Path]:
         """A certificate and its key; ``alternatives`` as openssl writes ``subjectAltName``."""
         signed = ["-CA", str(self.path), "-CAkey", str(self._key)]
-        return self._make(name, f"subjectAltName={alternatives}", *signed)
+        extensions = "basicConstraints=critical,CA:FALSE", f"subjectAltName={alternatives}"
+        return self._make(name, extensions, *signed)
 
-    def _make(self, name: str, extension: str, *signed: str) -> tuple[Path, Path]:
+    def _make(self, name: str, extensions: Iterable[str], *signed: str) -> tuple[Path, Path]:
         certificate, key = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         command = [program("openssl"), "req", "-x509", "-newkey", "ec", "-noenc", "-days", "2"]
         command += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"]
-        command += ["-addext", extension, *signed, "-keyout", str(key), "-out", str(certificate)]
+        for extension in extensions:
+            command += ["-addext", extension]
+        command += [*signed, "-keyout", str(key), "-out", str(certificate)]
         subprocess.run(command, check=True, capture_output=True)
         return certificate, key
