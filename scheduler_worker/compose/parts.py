@@ -113,8 +113,8 @@ class Parts:
     ) -> None:
         """Libraries read their options of ``conf``; None: nothing beside the state is opened.
 
-        A process that ``only_reads`` answers questions, and says what it did not ask where a
-        library is missing. ``units`` are the names or ids of the units of files that it needs;
+        A process that ``only_reads`` answers questions, and names what it cannot ask: a library or
+        an option is missing. ``units`` are the names or ids of the units of files that it needs;
         None: all.
         """
         self._conf = conf

@@ -35,11 +35,12 @@ EVENTS: Final = tuple(
     if isinstance(each, kinds.Event)
 )
 """All of them, in the order of their declaration."""
-OF_API: Final = (api.API_REQUESTS, api.API_TIME, api.API_LIMITED, api.HTTP_ENDED)
+_OF_REST: Final = (api.API_REQUESTS, api.API_TIME, api.API_LIMITED)
+OF_API: Final = (*_OF_REST, api.HTTP_ENDED)
 """Events of a process with the REST API and without a worker."""
 OF_WORKER: Final = tuple(
-    event for event in EVENTS if event not in OF_API[:-1] and not isinstance(event, kinds.Gauge)
+    event for event in EVENTS if event not in _OF_REST and not isinstance(event, kinds.Gauge)
 )
-"""Events of a worker."""
+"""Events of a worker; its monitor is an HTTP server, too."""
 TROUBLES: Final = {trouble.text: trouble for event in EVENTS for trouble in event.troubles.values()}
 """By the text in reports."""

@@ -45,9 +45,8 @@ class Documents(msgspec.Struct, frozen=True):
 
 def added(now: Documents, made: StoredPolicy) -> Documents:
     """Raises EditConflict: a policy of this id is there; NameTaken."""
-    if (stored := now.policies.get(made.document.id)) is not None:
-        document = stored.document
-        raise EditConflict(f"Policy {document.name}", stored.changed_by, document.version)
+    if made.document.id in now.policies:
+        now.policy(made.document.id, NEW)  # which no stored one has
     return _with_policy(now, made)
 
 
