@@ -170,6 +170,8 @@ class Replica:
         ``now_s`` is of the store's clock. The caller holds ``lock``. :attr:`seen` goes on only if
         nobody else wrote in between; otherwise the next read brings the changes of others.
         """
+        if self.seen.version >= written.version:
+            return  # another thread has read since, and records may have changed again
         entries = [
             Change(put.key, written.version, put.value)
             for transaction, is_applied in zip(transactions, written.applied, strict=True)

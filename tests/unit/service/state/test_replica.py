@@ -6,7 +6,7 @@ from msgspec import structs
 
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Change, Changes, Put, Seen
+from scheduler_worker.ports import Change, Changes, Put, Seen, Transaction, Written
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, GlobalReplica, HostPlaces
 from tests.support.hosts import host_record
@@ -114,3 +114,13 @@ def test_loading_reads_all_clusters_and_logs_its_progress(caplog, monkeypatch):
         "Loading cluster 3 of 4, c2",
         "Loaded 4 clusters with 8 hosts and 1 reservations in 3.0 s",
     ]
+
+
+def test_a_write_of_this_process_is_no_newer_than_what_it_has_read_since():
+    """Another thread reads between the write and its reply; the record has changed again."""
+    replica = GlobalReplica()
+    mine, newer = (Aggregate(id=1, name=name, hosts=("a",)) for name in ("mine", "newer"))
+    write = [Transaction([records.put_aggregate(mine)])]
+    replica.apply(changes("e", 2, records.put_aggregate(newer), reset=True))
+    replica.apply_written(write, Written(1, (True,), before=0), 0.0)
+    assert replica.by_host["a"] == (newer,)
