@@ -33,7 +33,7 @@ def order(page):
 
 
 def stored(api, name="packed"):
-    return api.administration.library.policy_called(name).document
+    return api.administration.library().policy_called(name).document
 
 
 @pytest.mark.deep
@@ -100,6 +100,22 @@ def test_a_change_is_seen_in_the_history_and_taken_back(api, console):
         "RamFilter",
         "CoreFilter",
     ]
+
+
+@pytest.mark.deep
+def test_any_two_versions_are_compared(console):
+    page = made(console.entered("/policies/new"))
+    for version, factor in (2, "2"), (3, "-1.5"):
+        page.get_by_label("Factor of RAMWeigher").fill(factor)
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text(f"Version {version}; clusters")).to_be_visible()
+    differences = page.get_by_role("status", name="Differences")
+    expect(differences).to_have_text("weight RAMWeigher, factor: 2 → -1.5")
+    page.get_by_label("Version", exact=True).select_option("0")
+    expect(differences).to_have_text("They are equal.")
+    page.get_by_label("compared with").select_option("1")
+    expect(differences).to_have_text("weight RAMWeigher, factor: -1.5 → 2")
+    console.check("")
 
 
 @pytest.mark.deep

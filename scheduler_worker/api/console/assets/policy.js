@@ -1,9 +1,9 @@
-// One policy: its text, to be edited and checked as one types, and its history.
+// One policy: its text, to be edited and checked as one types, a rehearsal of it, and its history.
 
-import { choice, el, field, fill, goTo, shown, table } from "./dom.js";
-import { moment } from "./format.js";
+import { choice, el, field, goTo, shown } from "./dom.js";
 import { ask, items, request } from "./http.js";
-import { EMPTY, declared, differences, fits, textOf } from "./policytext.js";
+import { comparison, historyTable } from "./policyhistory.js";
+import { EMPTY, declared, fits, textOf } from "./policytext.js";
 import { attempt, confirmed } from "./problems.js";
 import { showRehearsal } from "./rehearsal.js";
 import { beginRehearsal, whichOf } from "./rehearsals.js";
@@ -65,7 +65,7 @@ export async function policyPage(section, { argument, signal }) {
   if (may("rehearsal:run")) section.append(...(await rehearsalOf(text, policy.clusters[0], signal)));
   if (argument !== NEW) {
     const changes = await items(`${path}/history`, { signal });
-    section.append(el("h2", {}, "History"), historyTable(changes, text, canEdit, restore));
+    section.append(el("h2", {}, "History"), historyTable(changes, text, canEdit, restore), comparison(changes));
   }
 }
 
@@ -241,19 +241,4 @@ class Editor {
     found.append(el("span", { class: "note" }, `${parameter.type}, of ${parameter.units.join(", ")}`), problem);
     return found;
   }
-}
-
-function historyTable(changes, text, canEdit, restore) {
-  let last = null;
-  const rows = changes.map((change) => {
-    const before = last;
-    last = change.policy ?? last;
-    const lines = change.cluster ? [`${change.action}ed ${change.action === "attach" ? "to" : "from"} ${change.cluster}`] : change.policy && before ? differences(textOf(before), textOf(change.policy)) : [{ create: "created", remove: "removed", update: "changed" }[change.action]];
-    const isNow = change.policy && !differences(textOf(change.policy), text).length;
-    return [
-      change.version === null ? "-" : String(change.version), moment(change.at), change.user, change.origin, el("ul", { class: "plain prose" }, lines.map((line) => el("li", {}, line))),
-      canEdit && change.policy && !isNow ? el("button", { type: "button", "aria-label": `Restore version ${change.version}`, onclick: () => restore(change) }, "Restore") : isNow ? "as it is now" : "",
-    ];
-  });
-  return table("Changes, the latest first", ["Version", "When", "Who", "From", "What changed", ""], rows.reverse());
 }
