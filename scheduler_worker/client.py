@@ -11,6 +11,7 @@ Errors of the worker are raised here as the same classes of :mod:`scheduler_work
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
@@ -39,7 +40,24 @@ Item = TypeVar("Item")
 AnyQuery = TypeVar("AnyQuery", bound="PageQuery")
 
 
-class SchedulerClient(AbstractContextManager["SchedulerClient"]):
+class OperationsClient(ABC):
+    """Calls operations of :mod:`scheduler_worker.operations`, wherever they are served."""
+
+    @abstractmethod
+    def call(self, operation: Operation[Parameters, Answer], parameters: Parameters) -> Answer:
+        """Call an operation; returns its typed answer, and raises what it does."""
+
+    def every(self, operation: Operation[AnyQuery, Page[Item]], query: AnyQuery) -> Iterator[Item]:
+        """All items of a list, page by page."""
+        while True:
+            page = self.call(operation, query)
+            yield from page.items
+            if page.next is None:
+                return
+            query = structs.replace(query, marker=page.next)
+
+
+class SchedulerClient(OperationsClient, AbstractContextManager["SchedulerClient"]):
     """Calls and casts to the workers of one topic. Safe to share between threads.
 
     What needs no server is all that is imported here, and most of it only where it is used.
@@ -221,15 +239,6 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         arguments = structs.asdict(parameters)
         return answered(operation, self._asked(operation, arguments))  # type: ignore[no-any-return]
 
-    def every(self, operation: Operation[AnyQuery, Page[Item]], query: AnyQuery) -> Iterator[Item]:
-        """All items of a list, page by page."""
-        while True:
-            page = self.call(operation, query)
-            yield from page.items
-            if page.next is None:
-                return
-            query = structs.replace(query, marker=page.next)
-
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """An operation by its name: ``scheduler.list_hosts(cluster="east")``, in plain values.
 
@@ -239,7 +248,7 @@ class SchedulerClient(AbstractContextManager["SchedulerClient"]):
         from scheduler_worker.operations.operation import PageQuery
 
         operation = next((operation for operation in OPERATIONS if operation.name == name), None)
-        if operation is None or operation.home == "store":
+        if operation is None or operation.home == "api":
             raise AttributeError(f"there is no operation {name!r}")
         fields = (field.name for field in operation.fields)
         names = [name for name in fields if name not in PageQuery.__struct_fields__]

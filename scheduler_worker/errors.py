@@ -114,10 +114,10 @@ class SourceUnavailable(BackendError):
     service = "source of hosts"
 
 
-class PolicyStoreUnavailable(BackendError):
-    """Raised when the SQL database of policies fails; an edit is whole or not made."""
+class ArchiveUnavailable(BackendError):
+    """Raised when the SQL archive of policies cannot be used now; the book is not affected."""
 
-    service = "policy store"
+    service = "archive of policies"
 
 
 class PlacementUnavailable(BackendError):

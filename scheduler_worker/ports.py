@@ -194,6 +194,12 @@ class Store(Protocol):
     def check(self) -> list[str]:
         """Sentences about settings that endanger what is stored. Raises StateUnavailable."""
 
+    def loses(self) -> str | None:
+        """Why a restart of the store may lose what it has; None: it does not.
+
+        Raises StateUnavailable.
+        """
+
     def close(self) -> None:
         """Close the connections and wake all waiting calls."""
 

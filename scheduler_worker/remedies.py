@@ -31,7 +31,8 @@ NOVA_DATABASES = (
     "template names its account itself (docs/migrating-from-nova.md, Accounts)"
 )
 PLACEMENT = "See [placement], and whether it answers: openstack resource provider list"
-POLICY_STORE = "See [policy_store] connection, and whether the database answers there"
+BOOK = "Set appendonly yes at Redis, and [policy_store] connection for an archive"
+ARCHIVE = "See [policy_store] connection, and whether the database answers there"
 HOSTS = (
     "See whether the services on these hosts run and reach the bus: scheduler-workerctl host list "
     "--state down"

@@ -28,14 +28,15 @@ from scheduler_worker.api.presentation import (
 )
 from scheduler_worker.api.problems import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.errors import Incomplete, InUse, Invalid, NotFound, SchedulerWorkerError
+from scheduler_worker.model.documents import StoredPolicy
 from scheduler_worker.model.policies import NOVA
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.rights import Access, Rights
-from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.service.documents.administration import PolicyAdministration, PolicyFields
+from scheduler_worker.service.documents.audit import Actor
+from scheduler_worker.service.documents.library import Library
 from scheduler_worker.service.policies.policy_rules import check_unused
 
 _API_MAJOR, _API_MINOR = 4, 5
@@ -68,7 +69,7 @@ class OvirtApi:
     ) -> None:
         """``clusters`` has the names of the clusters that may be attached."""
         self._admin = administration
-        self._access = Access(rights, administration.audit_log)
+        self._access = Access(rights, administration.audit)
         self._clusters = clusters
         self._clock = clock
 
@@ -94,18 +95,21 @@ class OvirtApi:
 
     def list_units(self, call: WebCall) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        present = self._presentation(call)
-        units = [present.unit(unit) for unit in self._admin.library.units()]
+        library = self._admin.library()
+        present = _presentation(call, library)
+        units = [present.unit(unit) for unit in library.units]
         return Reply(call.page(codec.Collection(types.Unit, units)))
 
     def get_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        return Reply(self._presentation(call).unit(self._admin.library.unit(unit_id)))
+        library = self._admin.library()
+        return Reply(_presentation(call, library).unit(library.unit(unit_id)))
 
     def remove_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._access.check(call.caller, Right.DELETE_UNIT, unit_id)
-        unit = self._admin.library.unit(unit_id)
-        policies = [policy.document for policy in self._admin.library.policies()]
+        library = self._admin.library()
+        unit = library.unit(unit_id)
+        policies = [policy.document for policy in library.policies()]
         with _doing("Cannot remove Policy Unit."):
             check_unused([unit], {policy.name: policy for policy in policies})
             self._admin.remove_unit(unit_id, call.caller.actor)
@@ -115,12 +119,14 @@ class OvirtApi:
 
     def list_policies(self, call: WebCall) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        policies = [self._policy(call, policy) for policy in self._admin.library.policies()]
+        library = self._admin.library()
+        policies = [_policy(call, library, policy) for policy in library.policies()]
         return Reply(call.page(codec.Collection(types.Policy, policies)))
 
     def get_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        return Reply(self._policy(call, self._admin.library.policy(policy_id)))
+        library = self._admin.library()
+        return Reply(_policy(call, library, library.policy(policy_id)))
 
     def add_policy(self, call: WebCall) -> Reply:
         self._access.check(call.caller, Right.CREATE, "")
@@ -130,7 +136,7 @@ class OvirtApi:
         _check_unchanged(body, types.Policy(locked=False, default_policy=False), _NOT_SET)
         with _doing("Cannot add Scheduling Policy."):
             made = self._admin.create(_fields(body), call.caller.actor)
-        policy = self._presentation(call).policy(made)
+        policy = _presentation(call, self._admin.library()).policy(made)
         return Reply(policy, status=201, location=policy.href)
 
     def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
@@ -139,27 +145,31 @@ class OvirtApi:
         body = call.read(types.Action).scheduling_policy or types.Policy()
         if not body.name:
             raise Incomplete("Right", ["schedulingPolicy.name"])
-        stored = self._admin.library.policy(policy_id)
-        _check_unchanged(body, self._full(call, stored), ("description", "properties", *_NOT_SET))
+        library = self._admin.library()
+        stored = library.policy(policy_id)
+        _check_unchanged(
+            body, _full(call, library, stored), ("description", "properties", *_NOT_SET)
+        )
         source = stored.document
         with _doing("Cannot add Scheduling Policy."):
             copy = structs.replace(source, id=str(uuid.uuid4()), name=body.name, version=1)
             made = self._admin.add(copy, call.caller.actor)
-        copied = self._presentation(call).policy(made)
+        copied = _presentation(call, library).policy(made)
         action = types.Action(status="complete", scheduling_policy=copied)
         return Reply(action, location=copied.href)
 
     def update_policy(self, call: WebCall, policy_id: str) -> Reply:
-        editor = self._editor(call, Right.EDIT, policy_id)
+        library = self._admin.library()
+        editor = self._editor(call, Right.EDIT, library, policy_id)
         body = call.read(types.Policy)
         _check_same_id(body, policy_id)
-        _check_unchanged(body, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
+        _check_unchanged(body, _full(call, library, library.policy(policy_id)), _NOT_SET)
         with _doing("Cannot edit Scheduling Policy."):
             changed = self._admin.update(policy_id, _fields(body), editor)
-        return Reply(self._policy(call, changed))
+        return Reply(_policy(call, library, changed))
 
     def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
-        editor = self._editor(call, Right.DELETE, policy_id)
+        editor = self._editor(call, Right.DELETE, self._admin.library(), policy_id)
         with _doing("Cannot remove Scheduling Policy."):
             try:
                 self._admin.remove(policy_id, editor)
@@ -171,39 +181,22 @@ class OvirtApi:
                 ) from None
         return Reply(COMPLETE)
 
-    def _full(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
-        """All that a policy says, with its filters, weights and balances."""
-        policy = self._with_members(call, stored, frozenset(_POLICY_LINKS))
-        return structs.replace(policy, policy=stored.document.name)
-
-    def _policy(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
-        return self._with_members(call, stored, call.follows(_POLICY_LINKS))
-
-    def _with_members(
-        self, call: WebCall, stored: StoredPolicy, follow: frozenset[str]
-    ) -> types.Policy:
-        present = self._presentation(call)
-        policy = present.policy(stored)
-        for kind, fields in _FIELDS.items():
-            if follow & {*fields}:
-                inline = any(f"{field}.{_UNIT}" in follow for field in fields)
-                members = present.members(stored, kind, inline=inline)
-                policy = structs.replace(policy, **dict.fromkeys(fields, members))
-        return policy
-
     # Filters, weights and balances of a policy
 
     def list_members(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        members = self._members(call, self._admin.library.policy(policy_id), kind)
+        library = self._admin.library()
+        members = _members(call, library, library.policy(policy_id), kind)
         return Reply(call.page(codec.Collection(_MEMBERS[kind], members)))
 
     def get_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
+        library = self._admin.library()
+        return Reply(_member(call, library, library.policy(policy_id), kind, unit_id))
 
     def add_member(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
-        actor = self._editor(call, Right.EDIT, policy_id)
+        library = self._admin.library()
+        actor = self._editor(call, Right.EDIT, library, policy_id)
         body = call.read(_MEMBERS[kind])
         unit = body.scheduling_policy_unit
         if unit is None or not unit.id:
@@ -219,49 +212,35 @@ class OvirtApi:
                 made = self._admin.add_weight(policy_id, unit.id, actor, factor=factor)
             else:
                 made = self._admin.set_balance(policy_id, unit.id, actor)
-        return Reply(self._member(call, made, kind, unit.id))
+        return Reply(_member(call, library, made, kind, unit.id))
 
     def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
-        actor = self._editor(call, Right.EDIT, policy_id)
+        actor = self._editor(call, Right.EDIT, self._admin.library(), policy_id)
         with _doing("Cannot edit Scheduling Policy."):
             self._admin.remove_unit_use(policy_id, kind, unit_id, actor)
         return Reply(COMPLETE)
-
-    def _member(
-        self, call: WebCall, stored: StoredPolicy, kind: UnitKind, unit_id: str
-    ) -> types.Identified:
-        for member in self._members(call, stored, kind):
-            if member.id == unit_id:
-                return member
-        raise NotFound(kind, unit_id)
-
-    def _members(
-        self, call: WebCall, stored: StoredPolicy, kind: UnitKind
-    ) -> Sequence[types.Identified]:
-        inline = bool(call.follows([_UNIT]))
-        return self._presentation(call).members(stored, kind, inline=inline)
 
     # Clusters
 
     def list_clusters(self, call: WebCall) -> Reply:
         self._access.check(call.caller, Right.READ, "")
         search = call.query.get("search", "")
-        return self._listed(call, (view for view in self._views() if _matches(view.name, search)))
+        library = self._admin.library()
+        views = [view for view in self._views(library) if _matches(view.name, search)]
+        return _listed(call, library, views)
 
     def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""
         self._access.check(call.caller, Right.READ, "")
-        self._admin.library.policy(policy_id)
-        views = [view for view in self._views() if view.policy.document.id == policy_id]
-        return self._listed(call, views)
-
-    def _listed(self, call: WebCall, views: Iterable[ShownCluster]) -> Reply:
-        clusters = [self._cluster(call, view) for view in views]
-        return Reply(call.page(codec.Collection(types.Cluster, clusters)))
+        library = self._admin.library()
+        library.policy(policy_id)
+        views = [view for view in self._views(library) if view.policy.document.id == policy_id]
+        return _listed(call, library, views)
 
     def get_cluster(self, call: WebCall, cluster: str) -> Reply:
         self._access.check(call.caller, Right.READ, "")
-        return Reply(self._cluster(call, self._view(cluster)))
+        library = self._admin.library()
+        return Reply(_cluster(call, library, self._view(library, cluster)))
 
     def add_cluster(self, call: WebCall) -> Reply:
         """Clusters are made by the reports of their hosts."""
@@ -272,14 +251,15 @@ class OvirtApi:
         )
 
     def update_cluster(self, call: WebCall, cluster: str) -> Reply:
-        view = self._view(cluster)
+        view = self._view(self._admin.library(), cluster)
         self._access.check(call.caller, Right.ATTACH, view.name, [view.name])
         body = call.read(types.Cluster)
         _check_same_id(body, view.id)
         _check_unchanged(body, types.Cluster(name=view.name), ("name",))
         with _doing("Cannot edit Cluster."):
             self._attach(call, view, body)
-        return Reply(self._cluster(call, self._view(cluster)))
+        library = self._admin.library()
+        return Reply(_cluster(call, library, self._view(library, cluster)))
 
     def _attach(self, call: WebCall, view: ShownCluster, body: types.Cluster) -> None:
         parameters, sent = own_parameters(body), body.scheduling_policy
@@ -291,45 +271,91 @@ class OvirtApi:
             parameters = dict(view.attachment.parameters)
         try:
             # A listed cluster need not have hosts yet.
-            self._admin.attachments.attach(
+            self._admin.attach(
                 view.name, call.caller.actor, policy=policy, parameters=parameters, is_new=True
             )
         except NotFound as error:
             raise Invalid("scheduling_policy", f"there is no policy {error.name!r}") from None
 
-    def _views(self) -> list[ShownCluster]:
-        attached = {attachment.cluster: attachment for attachment in self._admin.attachments.all()}
-        policies = {policy.document.id: policy for policy in self._admin.library.policies()}
+    def _views(self, library: Library) -> list[ShownCluster]:
         views = []
         for name in sorted(self._clusters()):
-            attachment = attached.get(name)
-            policy = policies.get(attachment.policy_id if attachment else NOVA, policies[NOVA])
-            views.append(ShownCluster(cluster_id(name), name, policy, attachment))
+            attachment = library.documents.attachments.get(name)
+            policy = library.find(attachment.policy_id) if attachment else None
+            shown = policy or library.policy(NOVA)
+            views.append(ShownCluster(cluster_id(name), name, shown, attachment))
         return views
 
-    def _view(self, cluster: str) -> ShownCluster:
-        for view in self._views():
+    def _view(self, library: Library, cluster: str) -> ShownCluster:
+        for view in self._views(library):
             if view.id == cluster:
                 return view
         raise NotFound("cluster", cluster)
 
-    def _cluster(self, call: WebCall, view: ShownCluster) -> types.Cluster:
-        cluster = self._presentation(call).cluster(view)
-        if "scheduling_policy" in call.follows(["scheduling_policy"]) and call.version != 3:
-            policy = self._presentation(call).policy(view.policy)
-            return structs.replace(cluster, scheduling_policy=policy)
-        return cluster
-
-    # Parts
-
-    def _presentation(self, call: WebCall) -> Presentation:
-        return Presentation(call.base, call.version, self._admin.library.units)
-
-    def _editor(self, call: WebCall, action: Right, policy_id: str) -> Actor:
-        """The caller, who may do it to a policy that these clusters have. Raises Forbidden."""
+    def _editor(self, call: WebCall, action: Right, library: Library, policy_id: str) -> Actor:
+        """The caller, who may do it to a policy in all of its clusters. Raises Forbidden."""
         check = partial(self._access.check, call.caller, action, policy_id)
-        check([attachment.cluster for attachment in self._admin.attachments.of(policy_id)])
+        check(library.documents.clusters_of(policy_id))
         return structs.replace(call.caller.actor, check=check)
+
+
+# What is shown
+
+
+def _presentation(call: WebCall, library: Library) -> Presentation:
+    return Presentation(call.base, call.version, library.units)
+
+
+def _full(call: WebCall, library: Library, stored: StoredPolicy) -> types.Policy:
+    """All that a policy says, with its filters, weights and balances."""
+    policy = _with_members(call, library, stored, frozenset(_POLICY_LINKS))
+    return structs.replace(policy, policy=stored.document.name)
+
+
+def _policy(call: WebCall, library: Library, stored: StoredPolicy) -> types.Policy:
+    return _with_members(call, library, stored, call.follows(_POLICY_LINKS))
+
+
+def _with_members(
+    call: WebCall, library: Library, stored: StoredPolicy, follow: frozenset[str]
+) -> types.Policy:
+    present = _presentation(call, library)
+    policy = present.policy(stored)
+    for kind, fields in _FIELDS.items():
+        if follow & {*fields}:
+            inline = any(f"{field}.{_UNIT}" in follow for field in fields)
+            members = present.members(stored, kind, inline=inline)
+            policy = structs.replace(policy, **dict.fromkeys(fields, members))
+    return policy
+
+
+def _member(
+    call: WebCall, library: Library, stored: StoredPolicy, kind: UnitKind, unit_id: str
+) -> types.Identified:
+    for member in _members(call, library, stored, kind):
+        if member.id == unit_id:
+            return member
+    raise NotFound(kind, unit_id)
+
+
+def _members(
+    call: WebCall, library: Library, stored: StoredPolicy, kind: UnitKind
+) -> Sequence[types.Identified]:
+    inline = bool(call.follows([_UNIT]))
+    return _presentation(call, library).members(stored, kind, inline=inline)
+
+
+def _listed(call: WebCall, library: Library, views: Iterable[ShownCluster]) -> Reply:
+    clusters = [_cluster(call, library, view) for view in views]
+    return Reply(call.page(codec.Collection(types.Cluster, clusters)))
+
+
+def _cluster(call: WebCall, library: Library, view: ShownCluster) -> types.Cluster:
+    present = _presentation(call, library)
+    cluster = present.cluster(view)
+    if "scheduling_policy" in call.follows(["scheduling_policy"]) and call.version != 3:
+        return structs.replace(cluster, scheduling_policy=present.policy(view.policy))
+    return cluster
 
 
 @contextlib.contextmanager

@@ -7,16 +7,15 @@ the unit. A cluster's id is its name if that is a UUID, else a UUID made of the 
 
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from scheduler_worker.api import resource_types as types
 from scheduler_worker.errors import Invalid
+from scheduler_worker.model.documents import Attachment, StoredPolicy
 from scheduler_worker.model.policies import Position, UnitUse
-from scheduler_worker.policy_store import Attachment, StoredPolicy
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
@@ -60,15 +59,10 @@ def cluster_id(name: str) -> str:
 class Presentation:
     """Makes resources whose links begin with ``base``, in a version of the API."""
 
-    def __init__(self, base: str, version: int, units: Callable[[], PolicyUnits]) -> None:
-        """``units`` is asked when a filter, weight or balance is presented."""
+    def __init__(self, base: str, version: int, units: PolicyUnits) -> None:
         self._base = base
         self._version = version
-        self._read_units = units
-
-    @cached_property
-    def _units(self) -> PolicyUnits:
-        return self._read_units()
+        self._units = units
 
     def href(self, *parts: str) -> str:
         """The path of a resource."""

@@ -152,6 +152,9 @@ class MemoryState:
     def check(self) -> list[str]:
         return []
 
+    def loses(self) -> str | None:
+        return "[state] url is memory://"
+
     def close(self) -> None:
         with self._condition:
             self._closed = True

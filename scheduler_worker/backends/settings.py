@@ -1,6 +1,7 @@
 """Settings of the shared state's engine."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -9,6 +10,7 @@ from scheduler_worker.options import Opt
 
 _DIRECTORY = "/var/lib/scheduler_worker"
 _FILE = "policies.sqlite"
+"""What earlier releases made where no database was configured."""
 PREFIX = "scheduler_worker"
 
 
@@ -37,14 +39,14 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
 class PolicyStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[policy_store]``; times in seconds."""
 
-    connection: Annotated[
-        str, Opt(secret=True, sample_default=f"sqlite:///{_DIRECTORY}/{_FILE}")
-    ] = f"sqlite:///{os.environ.get('STATE_DIRECTORY', _DIRECTORY)}/{_FILE}"
-    """The database of the policies that administrators make. For programs of one host, the path of
-    a SQLite file. The default is in the state directory that systemd gives the service. Otherwise
-    postgresql://user:password@host/database or mariadb://user:password@host/database, which need
-    the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables; a new
-    SQLite file gets them by itself. Workers do not read it while they decide."""
+    connection: Annotated[str, Opt(secret=True)] = ""
+    """The database that archives the policies that administrators make, and the audit. It has a
+    copy of what is in the shared state, and all history. Empty: there is none, and history goes
+    back 30 days. postgresql://user:password@host/database or mariadb://user:password@host/database,
+    which need the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables.
+    For programs of one host, sqlite:////path/of/a/file, which gets its tables by itself. The file
+    policies.sqlite of earlier releases, in the state directory, is used where it exists. Workers do
+    not read it while they decide."""
     pool_size: Annotated[int, Opt(min=1, max=100)] = 5
     """Connections of one process at most; further uses wait for one to be free."""
     pool_timeout_s: Annotated[float, Opt(min=0.1, max=600)] = 10.0
@@ -56,4 +58,10 @@ class PolicyStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout_s: Annotated[float, Opt(min=1, max=3600)] = 30.0
     """Seconds that a statement may take, migrations included. Not for SQLite."""
     audit_retention_days: Annotated[float, Opt(min=0, max=36_500)] = 0.0
-    """Days after which API processes delete an entry of the audit; 0: never."""
+    """Days after which an entry of the audit is deleted from the archive; 0: never."""
+
+
+def earlier_file() -> str:
+    """The URL of the file that earlier releases made by default; empty where it is not usable."""
+    path = Path(os.environ.get("STATE_DIRECTORY", _DIRECTORY)) / _FILE
+    return f"sqlite:///{path}" if os.access(path, os.R_OK | os.W_OK) else ""

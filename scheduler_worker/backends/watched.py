@@ -128,6 +128,9 @@ class WatchedState:
     def check(self) -> list[str]:
         return self._state.check()
 
+    def loses(self) -> str | None:
+        return self._state.loses()
+
     def close(self) -> None:
         # Before the state is closed under threads that still use it.
         self._is_closed = True  # from now on failures are expected

@@ -9,11 +9,10 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from cliff.columns import FormattableColumn
@@ -21,7 +20,7 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
-from scheduler_worker.cli.commands import PlainCommand, add_connection, complain, connected, say
+from scheduler_worker.cli.commands import PlainCommand, complain, say
 from scheduler_worker.cli.progress import counted
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
@@ -30,7 +29,8 @@ from scheduler_worker.operations.operation import Column, Operation, Page, PageQ
 from scheduler_worker.wording import duration, one_line
 
 if TYPE_CHECKING:
-    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.cli.program import CommandProgram
+    from scheduler_worker.client import OperationsClient
 
 PAGE = 1000
 """Rows that are asked for at a time."""
@@ -43,26 +43,26 @@ _TIME = "how long ago (30m, 2h, 7d), or such as 2026-01-31T12:00"
 
 
 class FleetCommand(PlainCommand):
-    """A command that asks the workers; its docstring is its help."""
+    """A command that asks whom its program knows; its docstring is its help."""
+
+    app: CommandProgram
+    is_change: ClassVar[bool] = False
+    """Whether it changes policies or units."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        self.add_connection(parser)
+        self.app.add_connection(parser, self)
         return parser
 
-    def add_connection(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options that say who is asked."""
-        add_connection(parser)
-
-    def connected(self, parsed_args: argparse.Namespace) -> AbstractContextManager[Any]:
-        """Who is asked, for as long as the block lasts."""
-        return connected(parsed_args)
+    def units(self, arguments: argparse.Namespace) -> Collection[str] | None:
+        """The names or ids of the units of files that it needs in this process; None: all."""
+        return ()
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        with self.connected(parsed_args) as client:
+        with self.app.connected(self, parsed_args) as client:
             return self.ask(client, parsed_args)
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+    def ask(self, client: Any, arguments: argparse.Namespace) -> Any:
         """Do it; returns what ``take_action`` of the class returns."""
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ class FleetShow(_OfColumns, ShowOne):
 
 
 class _List(_Bound, FleetLister):
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> Any:
         columns = self.operation.columns or _all_fields(self.operation.answer.__args__[0])
         if getattr(arguments, "long", False):
             columns = {**columns, **self.operation.long}
@@ -148,7 +148,7 @@ class _List(_Bound, FleetLister):
         rows = [_row(columns, item) for item in items]
         return tuple(columns), rows
 
-    def _items(self, client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[Any]:
+    def _items(self, client: OperationsClient, arguments: argparse.Namespace) -> Iterator[Any]:
         """The items that ``--marker`` and ``--limit`` ask for; says on stderr if there are more."""
         if not issubclass(self.operation.parameters, PageQuery):
             yield from client.call(self.operation, self.operation.parameters()).items
@@ -168,14 +168,14 @@ class _List(_Bound, FleetLister):
 
 
 class _Show(_Bound, FleetShow):
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> Any:
         answer = client.call(self.operation, self.parameters(arguments))
         columns = self.operation.columns or _all_fields(type(answer))
         return tuple(columns), _row(columns, answer)
 
 
 class _Do(_Bound):
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
         if not self.operation.done:
             client.call(self.operation, self.parameters(arguments))
             return 0
@@ -195,19 +195,16 @@ class _Do(_Bound):
         return 0
 
 
-def commands(of_store: type[Command] | None = None) -> dict[str, type[Command]]:
-    """The command of each operation that has one and that workers serve, by name.
-
-    With ``of_store``, the first base of their classes: each that is served with the SQL store.
-    """
+def commands() -> dict[str, type[Command]]:
+    """The command of each operation that has one, by name."""
     made: dict[str, type[Command]] = {}
     for operation in OPERATIONS:
-        if operation.command is not None and (operation.home == "store") == (of_store is not None):
+        if operation.command is not None:
             base: type[_Bound] = _List if operation.is_list else _Show
             if operation.answer is None or operation.done:
                 base = _Do
-            bases = (base,) if of_store is None else (of_store, base)
-            made[operation.command] = type(operation.name, bases, {"operation": operation})
+            fields = {"operation": operation, "is_change": operation.is_change}
+            made[operation.command] = type(operation.name, (base,), fields)
     return made
 
 

@@ -16,7 +16,7 @@ from scheduler_worker.wording import one_line
 if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
     from scheduler_worker.conf import Configuration
-    from scheduler_worker.service.policies.audit import Actor
+    from scheduler_worker.service.documents.audit import Actor
 
 _TIMEOUT_S, _LONGEST_S = 10.0, 3600.0
 _NOWHERE = (
@@ -81,7 +81,7 @@ def confirmed(question: str) -> bool:
 
 def actor(name: str | None) -> "Actor":
     """Who the audit names: by default the user of this system. Raises ConfigError without one."""
-    from scheduler_worker.service.policies.audit import Actor
+    from scheduler_worker.service.documents.audit import Actor
 
     try:
         user = name or getpass.getuser()

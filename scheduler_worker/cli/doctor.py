@@ -15,9 +15,9 @@ class Doctor(PlainCommand):
     It checks the files, RabbitMQ and who consumes the topic's queue, the shared state and its
     workers. If they are configured, it checks Nova's databases (accounts, clocks, host mappings,
     computes), Placement (versions, providers of the computes) and Nova's API. It checks whether
-    scheduler-worker-api could start and open its policy store, and what a sandbox of external units
-    has on this machine. Each line says ok, warning or
-    failed, and what to do. It changes nothing, except that the worker's queues exist afterwards.
+    scheduler-worker-api could start and open its archive of policies, and what a sandbox of
+    external units has on this machine. Each line says ok, warning or failed, and what to do. It
+    changes nothing, except that the worker's queues exist afterwards.
 
       scheduler-workerctl doctor --config-file /etc/nova/nova.conf \
           --config-file /etc/scheduler_worker/scheduler_worker.conf

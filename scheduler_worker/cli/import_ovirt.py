@@ -22,9 +22,10 @@ from scheduler_worker.api.presentation import POSITIONS, parameters_of
 from scheduler_worker.cli import policy_texts
 from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.files import read_text
+from scheduler_worker.cli.local_client import LocalClient, opened
+from scheduler_worker.cli.policy_names import document_of, every_policy
 from scheduler_worker.cli.policy_texts import PolicyChange, PolicyEntry
 from scheduler_worker.cli.progress import doing
-from scheduler_worker.compose.parts import policy_administration
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import (
@@ -38,9 +39,10 @@ from scheduler_worker.model.policies import (
     from_plain,
     to_plain,
 )
+from scheduler_worker.operations.policies import PolicyView
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.selectors import RankSelector
-from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.documents.library import Library
 from scheduler_worker.service.policies.policy_rules import (
     check_parameters,
     cluster_parameters,
@@ -65,22 +67,27 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     """Do what the command says; returns the exit status."""
     cluster_map = _cluster_map(arguments.cluster_map)
     password = _password(arguments.password_file, arguments.user)
-    client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
-    with client, doing("reading the engine's policies"):
-        engine = client.read()
+    who = actor(arguments.author)
+    source = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
+    with source, doing("reading the engine's policies"):
+        engine = source.read()
     external = (unit for unit in engine.units if not unit.internal)
     units = {text for unit in external for text in (unit.id, unit.name) if text}
-    with policy_administration(settings, units) as administration:
+    with opened(settings, units, is_change=not arguments.dry_run) as parts:
+        administration, client = parts.administration, LocalClient(parts.services, who)
+        stored = every_policy(client)
         notes: list[str] = []
         skip = arguments.skip_unknown_units
-        changes, attachments = _plan(engine, administration, cluster_map, notes, skip=skip)
+        changes, attachments = _plan(
+            engine, administration.library(), stored, cluster_map, notes, skip=skip
+        )
         say(*notes)
-        policy_texts.show(administration, changes)
+        policy_texts.show(client, changes)
         for there, cluster, policy, parameters, before in attachments:
             new = f"{policy.name}{_values(parameters, policy)}"
             say(f"cluster {cluster}: {before} -> {new}, as {there} there")
         if not changes and not attachments:
-            say("The store has all of this already; there is nothing to change.")
+            say("All of this is stored already; there is nothing to change.")
             return 0
         if arguments.dry_run:
             say("Nothing was changed: this was a dry run.")
@@ -88,12 +95,11 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         question = f"Change {len(changes)} policies and attach {len(attachments)} clusters?"
         if not arguments.yes and not confirmed(question):
             return 1
-        who = actor(arguments.author)
-        policy_texts.make(administration, changes, who)
+        policy_texts.make(client, changes)
         for _, cluster, policy, parameters, _ in attachments:
             # A cluster may be attached before its hosts report here for the first time.
             with doing(f"attaching {cluster}"):
-                administration.attachments.attach(
+                administration.attach(
                     cluster, who, policy=policy.id, parameters=parameters, is_new=True
                 )
             say(f"attached: {cluster}")
@@ -230,29 +236,30 @@ def _ordered(uses: Sequence[AnyUse], before: Sequence[UnitUse]) -> tuple[AnyUse,
 
 def _plan(
     engine: Engine,
-    administration: PolicyAdministration,
+    library: Library,
+    stored: Sequence[PolicyView],
     clusters: Mapping[str, str],
     notes: list[str],
     *,
     skip: bool,
 ) -> tuple[list[PolicyChange], list[PlannedAttachment]]:
     """What is to be done. Raises Invalid where units are unknown, unless they are skipped."""
-    stored = administration.library.policies()
-    by_id = {stored_policy.document.id: stored_policy for stored_policy in stored}
-    units = EngineUnits(engine.units, administration.library.units())
+    views = {view.id: view for view in stored}
+    known = {view.id: document_of(view) for view in stored}
+    units = EngineUnits(engine.units, library.units)
     imports: list[Imported] = []
     for policy in engine.policies:
-        before = by_id.get(policy.policy.id or "")
-        read = imported(policy, units, before.document if before else None)
-        if before is not None and before.is_locked:
-            notes += _comparison(before.document, read)
+        policy_id = policy.policy.id or ""
+        before = known.get(policy_id)
+        read = imported(policy, units, before)
+        if before is not None and views[policy_id].is_locked:
+            notes += _comparison(before, read)
         else:
             imports.append(read)
     _refuse_unknown(imports, notes, skip=skip)
     changes = policy_texts.between(stored, [PolicyEntry(read.document, True) for read in imports])
-    known = {stored_policy.document.id: stored_policy.document for stored_policy in stored}
     known |= {read.document.id: read.document for read in imports}
-    return changes, list(_attachments(engine, administration, clusters, known, notes))
+    return changes, list(_attachments(engine, library, clusters, known, notes))
 
 
 def _refuse_unknown(imports: Sequence[Imported], notes: list[str], *, skip: bool) -> None:
@@ -289,7 +296,7 @@ def _comparison(built_in: ClusterPolicy, engine_policy: Imported) -> Iterator[st
 
 def _attachments(
     engine: Engine,
-    administration: PolicyAdministration,
+    library: Library,
     cluster_map: Mapping[str, str],
     policies: Mapping[str, ClusterPolicy],
     notes: list[str],
@@ -300,8 +307,7 @@ def _attachments(
             f"--cluster-map: the engine has no cluster {unknown[0]!r}; "
             f"it has {listed(sorted(engine_clusters), 20)}"
         )
-    now = {attachment.cluster: attachment for attachment in administration.attachments.all()}
-    units = administration.library.units()
+    now, units = library.documents.attachments, library.units
     for name in sorted(engine_clusters):
         policy = policies.get(_policy_id(engine_clusters[name], engine))
         if policy is None:

@@ -1,226 +1,305 @@
-"""``policy``: the policies in force of clusters, read and changed over the bus."""
+"""``policy``: the policies of administrators, and the clusters that decide under them.
+
+What is not an operation's own command, and not ``policy edit``.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
-import subprocess
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from cliff.command import Command
+import msgspec
 from msgspec import structs
 
-from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
-from scheduler_worker.cli.commands import complain, confirmed, say
+from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetShow, cell
+from scheduler_worker.cli.commands import confirmed, say
 from scheduler_worker.cli.files import read_text
-from scheduler_worker.cli.policy_texts import PolicyEntry, difference, read_policies, write_policies
-from scheduler_worker.cli.progress import counted
-from scheduler_worker.errors import ConfigError, EditConflict, NotFound, RequestError
-from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
+from scheduler_worker.cli.policy_names import (
+    HELP,
+    NamedPolicy,
+    document_of,
+    every_policy,
+    policy_called,
+    resolved,
+)
+from scheduler_worker.cli.policy_texts import (
+    PolicyEntry,
+    between,
+    difference,
+    make,
+    read_policies,
+    show,
+    units_of,
+    write_policies,
+)
+from scheduler_worker.errors import ConfigError, NotFound, RequestError
+from scheduler_worker.model.policies import NOVA, ClusterPolicy, to_plain, write_policy
 from scheduler_worker.operations.clusters import (
     DocumentInForce,
-    InCluster,
     attach_cluster_policy,
-    get_cluster_policy,
     list_clusters,
 )
 from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.wording import lines
+from scheduler_worker.operations.policies import (
+    NewAttachment,
+    PolicyView,
+    SeenPolicy,
+    attach_cluster,
+    remove_policy,
+)
 
 if TYPE_CHECKING:
-    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.client import OperationsClient
 
-_STORE = """\
-These are the policies *in force* of clusters, which the workers decide under. The policies that
-administrators make with the REST API are in a SQL store; `scheduler-worker-manage policy` is for
-these. Where the store has attached a policy to a cluster, it is put in force again within a minute,
-whatever was attached here.
-"""
-_HEAD = """\
-# The policy in force of cluster {cluster}. Save it and leave the editor to put it in force;
-# leave it unchanged, or without any text, to change nothing.
-"""
-_OF_NOVA = """\
-# So far the workers' options decide there (the policy nova); this becomes a policy of its own.
-"""
+_FILE = "as `policy export` prints it; `-`: the input"
 
 
-class _InForce(Command):
-    """Says in its help which policies these are."""
+class ShowPolicy(FleetShow):
+    """Show a policy.
 
-    def get_epilog(self) -> str:
-        return _STORE
+    POLICY is the id or name of a policy, in any letter case, or NAME@VERSION for what it was in
+    that version. Else it is the name of a cluster, for what is in force there:
 
-
-class ListPolicies(_InForce, FleetLister):
-    """List the policy in force of each cluster.
-
-    A cluster without one of its own has the policy `nova`, which the workers' options describe.
+      policy show packing
+      policy show packing@3
+      policy show east
     """
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
-        columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
-        rows = []
-        clusters = list(client.every(list_clusters, PageQuery(limit=PAGE)))
-        for cluster in counted(clusters, "reading policies of clusters", len(clusters)):
-            policy = _get(client, cluster.name)
-            balance = Optional(policy.balance.unit if policy.balance else None)
-            sizes = len(policy.filters), len(policy.weights)
-            rows.append((cluster.name, policy.name, policy.version, *sizes, balance, policy.id))
-        return columns, rows
-
-
-class ShowPolicy(_InForce, FleetShow):
-    """Show the policy in force of a cluster."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("cluster", metavar="CLUSTER")
+        parser.add_argument("policy", metavar="POLICY", help=HELP)
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
-        document = client.call(get_cluster_policy, InCluster(arguments.cluster))
-        fields = {"cluster": arguments.cluster, **document}
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> Any:
+        named = resolved(client, arguments.policy)
+        fields: dict[str, Any] = {"cluster": named.cluster} if named.cluster else {}
+        fields |= msgspec.json.decode(write_policy(named.document))
+        if (view := named.view) is not None:
+            names = ("is_locked", "changed_by", "changed_at", "clusters")
+            fields |= {name: getattr(view, name) for name in names}
         return tuple(fields), tuple(map(cell, fields.values()))
 
 
 class DiffPolicies(FleetCommand):
-    """Show how the policy in force of a cluster differs from another cluster's, or a file's.
+    """Show how a policy differs from another one, or from a file's.
 
-    The file is as `policy export` prints it. Nothing is printed where both are the same.
+    Nothing is printed where both are the same. POLICY and OTHER are ids or names of policies,
+    NAME@VERSION, or clusters; the file is as `policy export` prints it:
+
+      policy diff packing@3 packing
+      policy diff east west
+      policy diff packing --file packing.yaml
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("cluster", metavar="CLUSTER")
+        parser.add_argument("policy", metavar="POLICY", help=HELP)
         target = parser.add_mutually_exclusive_group(required=True)
-        target.add_argument("other", nargs="?", metavar="OTHER", help="another cluster")
+        target.add_argument("other", nargs="?", metavar="OTHER", help="likewise")
         target.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        policy = _get(client, arguments.cluster)
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
+        policy = resolved(client, arguments.policy).document
         if arguments.file:
-            other_policy, name = read_one(arguments.file, None), str(arguments.file)
+            other, name = read_one(arguments.file, None), str(arguments.file)
         else:
-            other_policy, name = _get(client, arguments.other), arguments.other
-        say(*difference(policy, other_policy, arguments.cluster, name))
+            other, name = resolved(client, arguments.other).document, arguments.other
+        say(*difference(policy, other, arguments.policy, name))
         return 0
 
 
 class ExportPolicies(FleetCommand):
-    """Print the policies in force of all clusters, or of some, as YAML.
+    """Print policies as YAML, for a repository or other workers.
 
-    `policy attach` and `policy import` read it, and `scheduler-worker-manage policy import` puts it
-    into the store. A policy that several clusters have is printed once, in its newest version; the
-    policy `nova` is printed only for clusters that are named, as a policy of the cluster's own.
+    It prints all policies that are not built in, or the named ones. `policy import` and `policy
+    attach` read it. Versions and which cluster has which policy are left out, so a repository shows
+    changes of policies only. A POLICY is the id or name of a policy, NAME@VERSION, or a cluster.
+    What is built in is printed for a cluster as a policy of its own.
+
+      policy export > policies.yaml
+      policy export packing@3 > packing.yaml     to go back: policy import packing.yaml
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("clusters", nargs="*", metavar="CLUSTER", help="default: all")
+        parser.add_argument(
+            "policies", nargs="*", metavar="POLICY", help=f"{HELP}; default: all not built in"
+        )
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        in_force = InForce.of(client, arguments.clusters or None)
-        policies = [policy for policy in in_force.newest() if not _is_nova(policy)]
-        policies += [
-            _own(in_force.policies[cluster], cluster)
-            for cluster in arguments.clusters
-            if _is_nova(in_force.policies[cluster])
-        ]
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
+        views = every_policy(client)
+        if not arguments.policies:
+            stored = (document_of(view) for view in views if not view.is_locked)
+            policies = sorted(stored, key=lambda policy: policy.name.casefold())
+        else:
+            policies = self._named(client, views, arguments.policies)
         sys.stdout.write(write_policies(policies))
         return 0
 
+    def _named(
+        self, client: OperationsClient, views: Sequence[PolicyView], names: Sequence[str]
+    ) -> list[ClusterPolicy]:
+        """The policies, each once. Raises ConfigError for two texts of one."""
+        found: dict[str, ClusterPolicy] = {}
+        for name in dict.fromkeys(names):
+            policy = own(views, resolved(client, name))
+            if found.setdefault(policy.id, policy) != policy:
+                raise ConfigError(f"{name}: is another text of a policy that is named before it")
+        return list(found.values())
 
-class AttachPolicy(_InForce, FleetCommand):
-    """Put the policy of a file in force for clusters.
 
-    Every decision after that is made under it. It gets the next version where a cluster has a
-    policy of this id, else version 1. The workers refuse one that cannot be compiled, with all
-    errors at once.
+class AttachPolicy(FleetCommand):
+    """Attach clusters to a policy: every decision after that is made under it.
+
+    POLICY is the id or name of a policy, or a cluster, whose policy and values the others get. The
+    clusters have the policy's values of its parameters; --parameter gives them a value of their
+    own.
+
+    A word that ends in .yaml or .yml or contains a slash is a file, as `policy export` prints it:
+    its policy is stored, with the next version if it was changed, and all clusters that have it get
+    the change.
+
+      policy attach packing east west
+      policy attach packing east --parameter HighUtilization=70
+      policy attach policies.yaml east --policy packing
     """
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE", help="as `policy export` prints it")
-        parser.add_argument("clusters", nargs="+", metavar="CLUSTER")
-        parser.add_argument("--policy", metavar="NAME", help="which one, if there are several")
+    is_change = True
+    _read: ClusterPolicy | None = None
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        policy = read_one(arguments.file, arguments.policy)
-        in_force = InForce.of(client)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("policy", metavar="POLICY|FILE", help="id, name, cluster, or a file")
+        parser.add_argument("clusters", nargs="+", metavar="CLUSTER")
+        parser.add_argument(
+            "--policy",
+            dest="of_file",
+            metavar="NAME",
+            help="which policy of the file, if there are several",
+        )
+        parser.add_argument(
+            "--parameter",
+            dest="parameters",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="the clusters' own value of a parameter of the policy, repeatable",
+        )
+
+    def units(self, arguments: argparse.Namespace) -> Collection[str] | None:
+        if not _is_file(arguments.policy):
+            return None  # which ones the policy uses is known once it was read
+        return units_of([PolicyEntry(self._of_file(arguments), True)])
+
+    def _of_file(self, arguments: argparse.Namespace) -> ClusterPolicy:
+        """The policy of the file, which may be the input, and is read once."""
+        if self._read is None:
+            self._read = read_one(Path(arguments.policy), arguments.of_file)
+        return self._read
+
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
+        own_values = _values(arguments.parameters)
+        if _is_file(arguments.policy):
+            if own_values:
+                raise ConfigError("--parameter: write the values into the file, or attach by name")
+            policy = numbered(every_policy(client), self._of_file(arguments))
+            _check_clusters(client, arguments.clusters)
+            _attach(client, policy, arguments.clusters)
+            return 0
+        if arguments.of_file:
+            raise ConfigError("--policy: it chooses a policy of a file; name the policy alone")
+        named = resolved(client, arguments.policy)
+        if named.view is None and named.cluster is None:
+            raise RequestError(
+                "policy",
+                f"{arguments.policy} is not the policy as it is now; to go back to it, `policy "
+                "export` it to a file and `policy import` that",
+            )
+        if named.cluster and named.document.id != NOVA:
+            own_values = {**named.document.parameters, **own_values}
+        _check_clusters(client, arguments.clusters)
         for cluster in arguments.clusters:
-            if cluster not in in_force.policies:  # before anything is changed
-                raise NotFound("cluster", cluster)
-        attach(client, in_force.numbered(policy), arguments.clusters)
+            client.call(
+                attach_cluster,
+                NewAttachment(name=cluster, policy=named.document.id, parameters=own_values),
+            )
+            say(f"{cluster}: {named.document.reference}")
         return 0
 
 
-class ImportPolicies(_InForce, FleetCommand):
-    """Bring the policies in force up to a file, in every cluster that has them.
+class ImportPolicies(FleetCommand):
+    """Store the policies of a YAML file.
 
-    A policy of the file is put in force where one of its id, or without an id there one of its
-    name, is in force in another form; clusters with other policies keep these. Shows what would
-    change, and asks.
+    A policy is found by its id, or by its name if the file gives no id; one that is not stored is
+    created. Policies that the file does not name stay as they are.
+
+    What would change is shown first, as a diff, and done after a question: all of the file is
+    checked before anything is changed, and a policy that somebody else changes in between is
+    refused. Clusters that are attached to a changed policy decide by it from then on.
+
+      policies:
+        - name: packing
+          filters:
+            - unit: RamFilter
+          weights:
+            - {unit: RAMWeigher, factor: 2.0}
+          parameters: {}
+
+    For example:
+      policy import policies.yaml
     """
 
+    is_change = True
+    _read: Sequence[PolicyEntry] | None = None
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE", help="as `policy export` prints it")
+        parser.add_argument("file", type=Path, metavar="FILE", help=_FILE)
         parser.add_argument("--yes", action="store_true", help="change them without a question")
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        policies = read_policies(read_text(arguments.file), str(arguments.file))
-        in_force = InForce.of(client)
-        changes = [change for change in map(in_force.change, policies) if change[1]]
-        for policy, clusters in changes:
-            for cluster in clusters:
-                now = in_force.policies[cluster]
-                before = f"{cluster}: {now.reference}"
-                say(*difference(now, policy, before, cluster))
+    def units(self, arguments: argparse.Namespace) -> Collection[str] | None:
+        return units_of(self._entries(arguments.file))
+
+    def _entries(self, file: Path) -> Sequence[PolicyEntry]:
+        """The policies of the file, which may be the input, and is read once."""
+        if self._read is None:
+            self._read = read_policies(read_text(file), str(file))
+        return self._read
+
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
+        entries = self._entries(arguments.file)
+        changes = between(every_policy(client), entries)
+        show(client, changes)
         if not changes:
-            say("The clusters have these policies already, or others.")
+            say("These policies are stored already; there is nothing to change.")
             return 0
-        if not arguments.yes and not confirmed("Put these policies in force?"):
+        question = f"Change {len(changes)} of {len(entries)} policies?"
+        if not arguments.yes and not confirmed(question):
             return 1
-        for policy, clusters in changes:
-            attach(client, policy, clusters)
+        make(client, changes)
         return 0
 
 
-class EditPolicy(_InForce, FleetCommand):
-    """Edit the policy in force of a cluster in $VISUAL or $EDITOR.
+class RemovePolicy(FleetCommand):
+    """Remove a policy that no cluster has.
 
-    The editor gets YAML. What the workers refuse is shown with all errors, and can be edited again.
-    The text is kept, in a file that is named, until it is in force. Other clusters with this
-    policy keep theirs: export, edit and import it to change it everywhere. The policy `nova` itself
-    is the workers' options. Editing it makes a policy of the cluster's own.
+    POLICY is its id or name. Attach its clusters to another policy first, or detach them. Its
+    history stays: `policy history ID`.
+
+      policy remove packing
     """
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("cluster", metavar="CLUSTER")
+    is_change = True
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        cluster = arguments.cluster
-        before = _get(client, cluster)
-        head = _HEAD.format(cluster=cluster) + (_OF_NOVA if _is_nova(before) else "")
-        text = head + write_policies([_own(before, cluster)])
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", prefix=f"policy-{cluster}-", suffix=".yaml", delete=False
-        ) as written:
-            written.write(text)
-        file = Path(written.name)
-        try:
-            after = _edited(client, cluster, before, text, file)
-        except BaseException:
-            complain(f"{cluster}: the text is kept in {file}")
-            raise
-        file.unlink()
-        if after is None:
-            say(f"{cluster}: nothing was changed")
-            return 0
-        say(*difference(before, after, str(before.reference), cluster))
-        say(f"{cluster}: {after.reference}")
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("policy", metavar="POLICY", help="id or name")
+
+    def ask(self, client: OperationsClient, arguments: argparse.Namespace) -> int:
+        view = policy_called(client, arguments.policy)
+        client.call(remove_policy, SeenPolicy(id=view.id, version=view.version))
+        say(f"removed: {view.name}")
         return 0
+
+
+# Files
 
 
 def read_one(path: Path, name: str | None) -> ClusterPolicy:
@@ -233,115 +312,53 @@ def read_one(path: Path, name: str | None) -> ClusterPolicy:
     return matching[0]
 
 
-def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[str]) -> None:
-    """Put it in force for each cluster, and say so."""
+def _is_file(word: str) -> bool:
+    return word == "-" or "/" in word or word.endswith((".yaml", ".yml"))
+
+
+# Documents for clusters
+
+
+def own(views: Sequence[PolicyView], named: NamedPolicy) -> ClusterPolicy:
+    """The document; instead of what is built in, for a cluster one of its own that is like it."""
+    policy = named.document
+    is_built_in = any(view.is_locked and view.id == policy.id for view in views)
+    if named.cluster is None or not is_built_in:
+        return policy
+    new_id = str(uuid.uuid4())
+    return structs.replace(policy, id=new_id, name=named.cluster, version=1, description="")
+
+
+def numbered(views: Sequence[PolicyView], policy: ClusterPolicy) -> ClusterPolicy:
+    """The policy in its version: that of an equal one that is stored, else the next of its id."""
+    now = next((document_of(view) for view in views if view.id == policy.id), None)
+    if now is None:
+        return structs.replace(policy, version=1)
+    same = structs.replace(policy, version=now.version)
+    return same if same == now else structs.replace(policy, version=now.version + 1)
+
+
+def _attach(client: OperationsClient, policy: ClusterPolicy, clusters: Sequence[str]) -> None:
+    """Put a document in force for each cluster, and say so."""
     for cluster in clusters:
-        _put(client, cluster, policy)
+        client.call(attach_cluster_policy, DocumentInForce(cluster, to_plain(policy)))
         say(f"{cluster}: {policy.reference}")
 
 
-def _get(client: SchedulerClient, cluster: str) -> ClusterPolicy:
-    return from_plain(client.call(get_cluster_policy, InCluster(cluster)))
+def _check_clusters(client: OperationsClient, names: Sequence[str]) -> None:
+    """Raises NotFound before anything is changed."""
+    known = {cluster.name for cluster in client.every(list_clusters, PageQuery(limit=PAGE))}
+    for name in names:
+        if name not in known:
+            raise NotFound("cluster", name)
 
 
-def _put(client: SchedulerClient, cluster: str, policy: ClusterPolicy) -> None:
-    """Put it in force. Raises RequestError for the policy ``nova``, and as the client does."""
-    if _is_nova(policy):
-        raise RequestError("id", "nova is the workers' options; leave the id out, or detach")
-    client.call(attach_cluster_policy, DocumentInForce(cluster, to_plain(policy)))
-
-
-def _is_nova(policy: ClusterPolicy) -> bool:
-    return policy.id == NOVA
-
-
-def _own(policy: ClusterPolicy, cluster: str) -> ClusterPolicy:
-    """The policy; instead of ``nova`` one of the cluster's own that is like it."""
-    if not _is_nova(policy):
-        return policy
-    return structs.replace(policy, id=str(uuid.uuid4()), name=cluster, version=1, description="")
-
-
-class InForce(NamedTuple):
-    """The policies in force."""
-
-    policies: Mapping[str, ClusterPolicy]
-    """By cluster."""
-
-    @classmethod
-    def of(cls, client: SchedulerClient, clusters: Sequence[str] | None = None) -> InForce:
-        """The policies of some clusters, or of all."""
-        listed = client.every(list_clusters, PageQuery(limit=PAGE)) if clusters is None else ()
-        names = [cluster.name for cluster in listed] if clusters is None else clusters
-        named = counted(names, "reading policies of clusters", len(names))
-        return cls({name: _get(client, name) for name in named})
-
-    def newest(self) -> list[ClusterPolicy]:
-        """Each policy once, in its newest version, by name."""
-        newest: dict[str, ClusterPolicy] = {}
-        for policy in self.policies.values():
-            if policy.id not in newest or policy.version > newest[policy.id].version:
-                newest[policy.id] = policy
-        return sorted(newest.values(), key=lambda policy: policy.name)
-
-    def numbered(self, policy: ClusterPolicy) -> ClusterPolicy:
-        """The policy in its version: that of an equal one in force, else the next of its id."""
-        newest = next((candidate for candidate in self.newest() if candidate.id == policy.id), None)
-        if newest is None:
-            return structs.replace(policy, version=1)
-        same = structs.replace(policy, version=newest.version)
-        return same if same == newest else structs.replace(policy, version=newest.version + 1)
-
-    def change(self, entry: PolicyEntry) -> tuple[ClusterPolicy, list[str]]:
-        """A policy of a file as it is to be in force, and the clusters where it is not so yet."""
-        policy = entry.document
-        if not entry.has_id:
-            ids = (known.id for known in self.newest() if known.name == policy.name)
-            policy = structs.replace(policy, id=next(ids, policy.id))
-        policy = self.numbered(policy)
-        in_force = self.policies.items()
-        return policy, [name for name, now in in_force if now.id == policy.id and now != policy]
-
-
-def _edited(
-    client: SchedulerClient, cluster: str, before: ClusterPolicy, text: str, file: Path
-) -> ClusterPolicy | None:
-    """The policy that is in force then; None: the text was not changed, or deleted."""
-    in_force = InForce.of(client)
-    while True:
-        _open_editor(file)
-        edited = file.read_text(encoding="utf-8")
-        if edited == text or not edited.strip():
-            return None
-        try:
-            policies = read_policies(edited, str(file))
-            if len(policies) != 1:
-                raise ConfigError(f"{file}: expected one policy, got {len(policies)}")
-            after = in_force.numbered(policies[0].document)
-            if (now := _get(client, cluster)) != before:  # another policy is in force by now
-                raise EditConflict(f"The policy of {cluster}", "", now.version)
-            _put(client, cluster, after)
-        except (ConfigError, RequestError) as error:
-            if not _again(error):
-                raise
-        else:
-            return after
-
-
-def _open_editor(path: Path) -> None:
-    """Raises ConfigError where the editor cannot be run, or fails."""
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        status = subprocess.run([*shlex.split(command), str(path)], check=False).returncode  # noqa: S603 - the user's own
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"$EDITOR: {command!r} cannot be run: {error}") from None
-    if status:
-        raise ConfigError(f"$EDITOR: {command!r} ended with {status}")
-
-
-def _again(error: Exception) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    sys.stderr.write(f"{lines(str(error))}\nEdit it again? [Y/n] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().casefold() in {"", "y", "yes"}
+def _values(pairs: Sequence[str]) -> Mapping[str, str]:
+    """The values of parameters. Raises ConfigError."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--parameter: {pair!r} is not NAME=VALUE")
+        values[name] = value
+    return values

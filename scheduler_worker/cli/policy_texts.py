@@ -11,15 +11,21 @@ from msgspec import structs
 
 from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.files import parsed, written
-from scheduler_worker.cli.progress import doing
+from scheduler_worker.cli.policy_names import document_of
 from scheduler_worker.errors import ClusterPolicyError, ConfigError, Invalid
 from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
-from scheduler_worker.policy_store import StoredPolicy
-from scheduler_worker.service.policies.policy_rules import uses
+from scheduler_worker.operations.policies import (
+    ChangedText,
+    NewPolicy,
+    PolicyText,
+    PolicyView,
+    check_policy,
+    create_policy,
+    put_policy,
+)
 
 if TYPE_CHECKING:
-    from scheduler_worker.service.policies.administration import PolicyAdministration
-    from scheduler_worker.service.policies.audit import Actor
+    from scheduler_worker.client import OperationsClient
 
 _FIELDS = ("id", "name", "description", "filters", "weights", "balance", "selector", "parameters")
 
@@ -32,7 +38,7 @@ class PolicyEntry(NamedTuple):
 
 
 def write_policies(policies: Sequence[ClusterPolicy]) -> str:
-    """The policies as YAML, without their versions, which are the store's own."""
+    """The policies as YAML, without their versions, which grow with each change."""
     plain = []
     for policy in policies:
         fields = to_plain(policy)
@@ -42,6 +48,8 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
 
 def units_of(policies: Iterable[PolicyEntry]) -> set[str]:
     """The names of the units that the policies use."""
+    from scheduler_worker.service.policies.policy_rules import uses  # slow to import
+
     return {use.unit for policy in policies for _, use in uses(policy.document)}
 
 
@@ -72,7 +80,7 @@ def _given(plain: Any, place: str) -> PolicyEntry:
         raise ConfigError(f"{place}: expected a policy with the fields {', '.join(_FIELDS)}")
     name = f"{place} {plain['name']}" if isinstance(plain.get("name"), str) else place
     if "version" in plain:
-        raise ConfigError(f"{name}: version: is the store's own; leave it out")
+        raise ConfigError(f"{name}: version: grows by itself; leave it out")
     try:
         document = from_plain({"id": str(uuid.uuid4()), **plain, "version": 1})
     except ClusterPolicyError as error:
@@ -86,11 +94,11 @@ def _given(plain: Any, place: str) -> PolicyEntry:
 class PolicyChange(NamedTuple):
     """A policy as it is stored (None: it is not), and as it is to be."""
 
-    before: StoredPolicy | None
+    before: PolicyView | None
     after: ClusterPolicy
 
 
-def between(stored: Sequence[StoredPolicy], entries: Sequence[PolicyEntry]) -> list[PolicyChange]:
+def between(stored: Sequence[PolicyView], entries: Sequence[PolicyEntry]) -> list[PolicyChange]:
     """What differs, in the order given. Raises Invalid for a built-in policy."""
     changes = []
     for entry in entries:
@@ -99,26 +107,26 @@ def between(stored: Sequence[StoredPolicy], entries: Sequence[PolicyEntry]) -> l
         if before is not None:
             if before.is_locked:
                 raise Invalid(after.name, "is a built-in policy; give it another name and id")
-            now = before.document
-            after = structs.replace(after, id=now.id, version=now.version)
-        if before is None or after != before.document:
+            after = structs.replace(after, id=before.id, version=before.version)
+        if before is None or after != document_of(before):
             changes.append(PolicyChange(before, after))
     return changes
 
 
-def _stored(stored: Sequence[StoredPolicy], entry: PolicyEntry) -> StoredPolicy | None:
+def _stored(stored: Sequence[PolicyView], entry: PolicyEntry) -> PolicyView | None:
     if entry.has_id:
-        return next((policy for policy in stored if policy.document.id == entry.document.id), None)
+        return next((policy for policy in stored if policy.id == entry.document.id), None)
     key = entry.document.name.casefold()
-    return next((policy for policy in stored if policy.document.name.casefold() == key), None)
+    return next((policy for policy in stored if policy.name.casefold() == key), None)
 
 
-def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) -> None:
-    """Check each change, and print it. Raises Invalid or NameTaken for one that is refused."""
+def show(client: OperationsClient, changes: Sequence[PolicyChange]) -> None:
+    """Check each change, and print it. Raises Invalid for one that is refused."""
     for before, after in changes:
-        with doing(f"checking {after.name}"):
-            administration.check(after)
-        now = before.document if before else None
+        found = client.call(check_policy, changed_text(after))
+        if found.problem is not None:
+            raise Invalid(found.field or after.name, found.problem)
+        now = document_of(before) if before else None
         name = f"{now.name}, version {now.version}" if now else "not stored"
         say(*difference(now, after, name, after.name))
 
@@ -137,15 +145,20 @@ def difference(
     )
 
 
-def make(
-    administration: PolicyAdministration, changes: Sequence[PolicyChange], actor: Actor
-) -> None:
+def make(client: OperationsClient, changes: Sequence[PolicyChange]) -> None:
     """Make the changes, and print what was done; a policy that changed meanwhile is refused."""
     for before, after in changes:
-        with doing(f"storing {after.name}"):
-            if before is None:
-                administration.add(after, actor)
-            else:
-                attached = administration.attachments.of(after.id)
-                administration.put(after, actor, before, attached)
+        if before is None:
+            client.call(create_policy, NewPolicy(id=after.id, **_text_of(after)))
+        else:
+            client.call(put_policy, changed_text(after, before.version))
         say(f"{'created' if before is None else 'changed'}: {after.name}")
+
+
+def changed_text(policy: ClusterPolicy, seen: int | None = None) -> ChangedText:
+    """The text of a policy that was ``seen`` in this version; None: any will do."""
+    return ChangedText(id=policy.id, version=seen, **_text_of(policy))
+
+
+def _text_of(policy: ClusterPolicy) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in PolicyText.__struct_fields__}

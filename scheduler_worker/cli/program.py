@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cliff.command
 from cliff.app import App
@@ -23,6 +24,9 @@ from scheduler_worker.cli.commands import complain
 from scheduler_worker.cli.progress import ProgressReport
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.redaction import redacted
+
+if TYPE_CHECKING:
+    from scheduler_worker.cli.bind import FleetCommand
 
 # cliff reads all that is installed to say which distribution a command is of: all are of ours.
 cliff.command._dists_by_mods = {}  # type: ignore[assignment]
@@ -104,6 +108,16 @@ class CommandProgram(App):
 
             logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
             protect(_LONGEST_LINE)  # libraries log URLs with passwords
+
+    def add_connection(self, parser: argparse.ArgumentParser, command: "FleetCommand") -> None:
+        """Add the options that say whom a command asks."""
+        raise NotImplementedError
+
+    def connected(
+        self, command: "FleetCommand", arguments: argparse.Namespace
+    ) -> AbstractContextManager[Any]:
+        """The client of a command, for as long as the block lasts."""
+        raise NotImplementedError
 
     def interact(self) -> None:
         self.parser.error("name a command; --help lists them")

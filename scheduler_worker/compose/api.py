@@ -29,7 +29,7 @@ from scheduler_worker.compose.parts import Parts
 from scheduler_worker.compose.rehearsals import Rehearsals
 from scheduler_worker.compose.worker import Worker, build_worker
 from scheduler_worker.conf import Configuration
-from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.errors import ArchiveUnavailable, ConfigError
 from scheduler_worker.events import HTTP_ENDED
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.http_server import HttpServer, Tls
@@ -39,13 +39,10 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.reread import RereadFile
 from scheduler_worker.operations.rights import Access, Rights
-from scheduler_worker.operations.services import StoreUseCases, UseCases
-from scheduler_worker.operations.workers import POLICY_STORE, STATE
+from scheduler_worker.operations.services import ApiUseCases, UseCases
+from scheduler_worker.operations.workers import ARCHIVE, STATE
 from scheduler_worker.ports import ApiTokens, Clock
-from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.audit import SharedAudit
-from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.units import watch
 
 if TYPE_CHECKING:
@@ -113,14 +110,13 @@ class Api:
         *,
         observer: Observer | None = None,
     ) -> None:
-        """The services of a process with a store. Raises ConfigError."""
-        assert services.store is not None  # noqa: S101
-        administration = services.store.administration
+        """Raises ConfigError."""
+        administration = services.administration
         rights = Rights(settings.policy_file)
         tokens = SharedApiTokens(services.fleet.store)
         self.sessions = Sessions(users, tokens, clock, token_ttl_s=settings.token_ttl_s)
         self.console = _console(settings, self.sessions, tokens, rights, clock)
-        self.v1 = V1(OPERATIONS, services, Access(rights, administration.audit_log))
+        self.v1 = V1(OPERATIONS, services, Access(rights, administration.audit))
         self.application = Application(
             OvirtApi(administration, rights, services.clusters, clock),
             self.v1,
@@ -147,16 +143,15 @@ class ApiProcess:
         """A ``worker`` shares its parts, closes them, and has its own monitor. Binds the port."""
         settings = parts.settings
         self._parts = parts
-        self._registered: Catalogue | None = None
         self.worker = worker
         self.administration = parts.administration
         self._rehearsals = Rehearsals(settings, parts.fleet, parts.decisions)
-        self._needed = Dependencies({STATE: parts.state.problem, POLICY_STORE: self._store_problem})
+        probes = {STATE: parts.state.problem, ARCHIVE: parts.copies.problem}
+        self._needed = Dependencies(probes, dispensable=[ARCHIVE])
         monitor = None if worker else ApiMonitor(self._needed, self.failure, settings.monitoring)
         self.monitor = monitor
         self.services = parts.services._replace(
-            clusters=self._clusters,
-            store=StoreUseCases(self.administration, self._rehearsals, self._needed.problems),
+            api=ApiUseCases(self._rehearsals, self._needed.problems)
         )
         who = users(settings.api)
         self.api = Api(settings.api, self.services, who, parts.clock, keystone, observer=monitor)
@@ -165,14 +160,7 @@ class ApiProcess:
         self._stop_timeout_s = settings.graceful_shutdown_timeout_s
         self.components = Components(
             *self._below(),
-            Hook(self._register_units),
-            watch(self._units_changed, self._register_units),
-            Reconciler(
-                self.administration,
-                report=LOG.warning,
-                audit_retention_days=settings.policy_store.audit_retention_days,
-                shared_entries=SharedAudit(parts.state, parts.clock),
-            ),
+            watch(self._refresh_units, self.administration.register_units),
             Hook(stop=self._rehearsals.stop),
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
@@ -182,20 +170,14 @@ class ApiProcess:
         """The worker inside, which closes the parts; without one, what explanations need."""
         parts, worker = self._parts, self.worker
         if worker is not None:
+            yield Hook(self._open_archive)
             yield Hook(worker.start, lambda: worker.stop(self._stop_timeout_s))
             return
-        yield Hook(stop=parts.close)
+        yield Hook(self._open_archive, parts.close)
         yield parts.trust
         yield Hook(stop=partial(parts.scheduler.close, 0.0))
         yield parts.sharing
-
-    def _store_problem(self) -> str | None:
-        try:
-            # The cheapest question: no cluster has this name.
-            self._parts.policy_store.attachment("")
-        except PolicyStoreUnavailable as error:
-            return str(error)
-        return None
+        yield parts.upkeep
 
     @property
     def url(self) -> str:
@@ -206,24 +188,20 @@ class ApiProcess:
     def console_url(self) -> str:
         return f"{self._server.url}{console.ROOT}"
 
-    def _clusters(self) -> list[str]:
-        """All clusters, and the one for hosts that name none, which need not have hosts yet."""
-        return sorted(
-            {*self.administration.attachments.clusters(), self._parts.fleet.default_cluster}
-        )
+    def _open_archive(self) -> None:
+        """Raises ConfigError for tables of another release, with which nothing must be stored."""
+        try:
+            self._parts.copies.open()
+        except ArchiveUnavailable as error:
+            LOG.warning("%s; edits are copied into it later", error)
 
-    def _units_changed(self) -> bool:
+    def _refresh_units(self) -> bool:
         if self.worker is None:  # which does so itself
             self._parts.refresh_units()
-        return self._parts.pipelines().catalogue is not self._registered
-
-    def _register_units(self) -> None:
-        catalogue = self._parts.pipelines().catalogue
-        self.administration.register_units()
-        self._registered = catalogue
+        return True
 
     def start(self) -> None:
-        """Start to serve. Raises BackendError where the policy store cannot be reached."""
+        """Start to serve. Raises ConfigError where the archive's tables are of another release."""
         if self.components.start():
             LOG.info("Serving the REST API at %s", self.url)
 
@@ -297,7 +275,6 @@ def build_api(conf: Configuration) -> ApiProcess:
 
     Raises:
         ConfigError: options that contradict each other, or a state that workers cannot share.
-        BackendError: the policy store cannot be reached.
     """
     parts = Parts(configuration.settings(conf), conf, only_reads=True)
     try:

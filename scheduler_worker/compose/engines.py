@@ -24,6 +24,7 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.extras import needing_extra
 
 if TYPE_CHECKING:
+    from scheduler_worker.archive import Archive
     from scheduler_worker.backends.nova.compute_api import ComputeApi
     from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
     from scheduler_worker.backends.nova.source import NovaDatabases
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from scheduler_worker.decision_log import Bounds, DecisionLog
     from scheduler_worker.monitoring.tracing import Tracing
     from scheduler_worker.observer import Observer
-    from scheduler_worker.policy_store import PolicyStore
     from scheduler_worker.ports import Attestation, Clock, MigrationTarget, State
     from scheduler_worker.service.policies.trust import AttestationService
     from scheduler_worker.service.tuning.cycle import TuningSettings
@@ -120,40 +120,40 @@ def refused_walls(settings: SandboxSettings) -> Mapping[Wall, str]:
 
 
 def open_policy_schema(settings: PolicyStoreSettings) -> PolicySchema:
-    """The tables of the policies' system of record, in whatever version. Raises ConfigError."""
+    """The tables of the archive of policies, in whatever version. Raises ConfigError."""
     from scheduler_worker.backends.sql.database import Database
     from scheduler_worker.backends.sql.migrate import PolicySchema
 
     return PolicySchema(Database(settings))
 
 
-def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
-    """Open the policies' system of record, whose schema must be the newest.
+def open_archive(settings: PolicyStoreSettings) -> Archive:
+    """Open the archive of policies, whose schema must be the newest.
 
     A SQLite file has one host and is upgraded here; other databases by their operator.
 
     Raises:
         ConfigError: the connection cannot be used, or the schema is not the newest.
-        PolicyStoreUnavailable: the database cannot be reached.
+        ArchiveUnavailable: the database cannot be reached.
     """
     # SQL's libraries are loaded by programs that use them, not by every worker.
+    from scheduler_worker.backends.sql.archive import SqlArchive
     from scheduler_worker.backends.sql.migrate import PolicySchema
-    from scheduler_worker.backends.sql.store import SqlPolicyStore
 
-    store = SqlPolicyStore(settings)
-    schema = PolicySchema(store.database)
+    archive = SqlArchive(settings)
+    schema = PolicySchema(archive.database)
     try:
         if schema.makes_itself():
             schema.upgrade()
         schema.check()
     except BaseException:
-        store.close()
+        archive.close()
         raise
-    return store
+    return archive
 
 
-def check_policy_store(settings: PolicyStoreSettings) -> str | None:
-    """What :func:`open_policy_store` would make, checked without making it. Raises as it does."""
+def check_archive(settings: PolicyStoreSettings) -> str | None:
+    """What :func:`open_archive` would make, checked without making it. Raises as it does."""
     from scheduler_worker.backends.sql.database import file_to_make
 
     if (path := file_to_make(settings)) is not None:

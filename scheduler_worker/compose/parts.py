@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import structs
@@ -18,10 +18,10 @@ from msgspec import structs
 from scheduler_worker import __version__
 from scheduler_worker.compose import engines, packages
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.documents import StoredPolicy
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.services import UseCases
-from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.scheduling.ovirt.policies import DEFAULT_POLICY, LOCKED_POLICIES
@@ -31,6 +31,14 @@ from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
+from scheduler_worker.service.documents import founding
+from scheduler_worker.service.documents.administration import PolicyAdministration
+from scheduler_worker.service.documents.audit import Actor, Audit
+from scheduler_worker.service.documents.book import Book, Revision
+from scheduler_worker.service.documents.copies import Copies
+from scheduler_worker.service.documents.in_force import PolicyPublisher
+from scheduler_worker.service.documents.library import Libraries
+from scheduler_worker.service.documents.upkeep import Upkeep
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.providers import ProviderFeed, counted
 from scheduler_worker.service.feed.readiness import FeedReadiness
@@ -38,8 +46,6 @@ from scheduler_worker.service.feed.refreshes import Looker, RefreshBarrier
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.feed.trees import SharingProviders
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.attachments import PolicyLibrary
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.trust import Trust
 from scheduler_worker.service.requests.allocation_candidates import CandidatesPorts
@@ -54,13 +60,13 @@ from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
 from scheduler_worker.service.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
+    from scheduler_worker.archive import Archive
     from scheduler_worker.backends.sandbox.pool import Sandboxes
     from scheduler_worker.backends.watched import WatchedState
     from scheduler_worker.conf import Configuration, NovaFeed, Settings
     from scheduler_worker.decision_log import DecisionLog
     from scheduler_worker.operations.services import OneWorker
     from scheduler_worker.placement import Providers
-    from scheduler_worker.policy_store import PolicyStore
     from scheduler_worker.ports import Clock, MigrationTarget, Publisher
     from scheduler_worker.scheduling.options import Options
     from scheduler_worker.service.policies.pipelines import Pipelines
@@ -446,12 +452,20 @@ class Parts:
             name=self.settings.host,
         )
 
-    # Policies: their system of record, and the use cases of administrators
+    # Policies: the book, what of it is in force, its archive, and the use cases of administrators
 
     @cached_property
-    def policy_store(self) -> PolicyStore:
-        """Opened when it is made. Raises PolicyStoreUnavailable, too."""
-        return self._closed(engines.open_policy_store(self.settings.policy_store))
+    def book(self) -> Book:
+        book = Book(self.state)
+        book.found = self._found_book
+        return book
+
+    def _found_book(self) -> None:
+        self.copies.found()
+
+    @cached_property
+    def audit(self) -> Audit:
+        return Audit(self.book, self.clock)
 
     @cached_property
     def policies(self) -> ClusterPolicies:
@@ -459,19 +473,60 @@ class Parts:
         return ClusterPolicies(self.fleet, self.pipelines)
 
     @cached_property
-    def administration(self) -> PolicyAdministration:
-        library = PolicyLibrary(
-            self.policy_store,
+    def _libraries(self) -> Libraries:
+        return Libraries(
             catalogue=lambda: self.pipelines().catalogue,
             built_in=self._built_in,
             compile_on_trial=lambda document: self.pipelines().compile(document),
         )
+
+    @cached_property
+    def policy_publisher(self) -> PolicyPublisher:
+        return PolicyPublisher(self.book, self._libraries.of, self.policies)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """What keeps the archive a copy of the book, and reads the audit."""
+        settings = self.settings.policy_store
+        return Copies(
+            self.book,
+            self.audit,
+            self._open_archive if settings.connection else None,
+            by=Actor("scheduler_worker", self.settings.host),
+            report=LOG.warning,
+            before=partial(founding.read, self.fleet, self._libraries),
+        )
+
+    def _open_archive(self) -> Archive:
+        return self._closed(engines.open_archive(self.settings.policy_store))
+
+    @cached_property
+    def administration(self) -> PolicyAdministration:
         return PolicyAdministration(
-            self.policy_store,
-            library,
-            in_force=self.policies,
-            clock=self.clock,
+            self.book,
+            self._libraries,
+            self.audit,
+            clusters=self.fleet.read_names,
+            edited=self._edited,
             default_selector=RankSelector.__name__,
+        )
+
+    def _edited(self, revision: Revision, clusters: Collection[str]) -> None:
+        """Have an edit in force and in the archive before it is answered."""
+        try:
+            self.policy_publisher.publish(revision, *clusters)
+        finally:
+            self.copies.copy_edit()
+
+    @cached_property
+    def upkeep(self) -> Upkeep:
+        return Upkeep(
+            self.state,
+            self.administration,
+            self.policy_publisher,
+            self.copies,
+            name=self.settings.host,
+            audit_retention_days=self.settings.policy_store.audit_retention_days,
         )
 
     def _built_in(self) -> list[StoredPolicy]:
@@ -485,7 +540,7 @@ class Parts:
 
     @cached_property
     def services(self) -> UseCases:
-        """The same in every process with these settings, but for the store and the worker."""
+        """The same in every process with these settings, but for what one process has alone."""
         return UseCases(
             fleet=self.fleet,
             scheduler=self.scheduler,
@@ -495,24 +550,29 @@ class Parts:
             tuned_hosts=TunedHosts(self.fleet, self.tuning),
             balancing=self.balancing,
             policies=self.policies,
+            administration=self.administration,
+            history=self.copies,
             workers=ReportedWorkers(self.state),
             decisions=self.decisions,
-            clusters=self.fleet.read_names,
+            clusters=self._all_clusters,
             down_after_s=self.settings.tuning.silent_after_s,
             not_asked=self.not_asked,
             worker=self.worker,
         )
 
+    def _all_clusters(self) -> list[str]:
+        """All clusters, and the one for hosts that name none, which need not have hosts yet."""
+        return sorted({*self.administration.clusters(), self.fleet.default_cluster})
+
 
 @contextmanager
-def policy_administration(
-    settings: Settings, units: Collection[str] | None = None
-) -> Iterator[PolicyAdministration]:
-    """The use cases of administrators in a program of their own, on the configured store and state.
+def local_parts(settings: Settings, units: Collection[str] | None = None) -> Iterator[Parts]:
+    """The parts of a program of its own, on the configured state.
 
-    ``units`` are as in :class:`Parts`; no host is known as trusted. Raises ConfigError,
-    PolicyStoreUnavailable.
+    ``units`` are as in :class:`Parts`; no host is known as trusted, and neither Nova nor Placement
+    is asked. Raises ConfigError, ArchiveUnavailable.
     """
-    with closing(Parts(structs.replace(settings, attestation=None), units=units)) as parts:
-        parts.administration.register_units()
-        yield parts.administration
+    settings = structs.replace(settings, attestation=None, claims=None, nova_feed=None)
+    with closing(Parts(settings, units=units)) as parts:
+        parts.copies.open()
+        yield parts

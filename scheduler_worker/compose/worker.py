@@ -36,7 +36,6 @@ from scheduler_worker.rpc.dispatcher import Endpoint
 from scheduler_worker.rpc.nova import CopiedRequests, NovaEndpoint, baseapi
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.worker import WorkerEndpoint
-from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import watch
 from scheduler_worker.service.requests.dry_run import DryRun
@@ -119,8 +118,7 @@ class Worker:
 
     def _endpoints(self) -> list[Endpoint]:
         settings, parts = self.settings, self.parts
-        audit = SharedAudit(self.state, self.parts.clock)
-        access = Access(Rights(settings.api.policy_file), audit)
+        access = Access(Rights(settings.api.policy_file), parts.audit)
         caller_role, roles = settings.rpc.caller_role, settings.api.keystone_roles
         return [
             NovaEndpoint(self.scheduler, self.inventory, parts.feeder).endpoint(),
@@ -162,7 +160,7 @@ class Worker:
             taking_over = Periodic("taking over", take_over, _CHECK_S)
         if parts.sandboxes is not None:
             unit_files = watch(parts.sandboxes.has_changed, self.read_units_again)
-        return Components(*common, taking_over, tuner, balancer, unit_files)
+        return Components(*common, taking_over, tuner, balancer, unit_files, parts.upkeep)
 
     def _take_over(self, unready: Callable[[], str | None]) -> float:
         """Come first once all hosts are known; returns the seconds until the next check.
@@ -284,6 +282,7 @@ class Worker:
         with parts.compiling:
             options = configuration.settings(parts.conf).options
             parts.put_in_force(parts.compiled(options))
+        parts.administration.register_units()
 
     @contextlib.contextmanager
     def running(self) -> "Iterator[Worker]":

@@ -18,7 +18,7 @@ from oslo_log import log
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.sandbox.settings import SandboxSettings
-from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
+from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings, earlier_file
 from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.declared import Listed, Table
 from scheduler_worker.conf.nova_compat import unused as unused
@@ -277,6 +277,11 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
             AskingSettings,
             workers=conf.nova_feed.placement_connections,
             timeout_s=conf.nova_claims.timeout,
+        ),
+        policy_store=TABLE.read(
+            conf,
+            PolicyStoreSettings,
+            connection=conf.policy_store.connection or earlier_file(),
         ),
         nova_feed=_nova_feed(conf, down_after_s) if conf.nova_feed.enabled else None,
         dry_run=dry_run if dry_run.enabled else None,

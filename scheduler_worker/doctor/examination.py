@@ -15,10 +15,10 @@ from scheduler_worker.compose.parts import Parts, worker_facts
 from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.doctor import rules
 from scheduler_worker.errors import (
+    ArchiveUnavailable,
     BackendError,
     ConfigError,
     ExternalUnitFailed,
-    PolicyStoreUnavailable,
     SchedulerWorkerError,
     SourceUnavailable,
 )
@@ -41,7 +41,7 @@ _STATE = "the shared state's clock"
 _WORKERS = "the workers"
 _PLACEMENT = "Placement"
 _API = "the REST API"
-_POLICY_STORE = "the policy store"
+_ARCHIVE = "the archive of policies"
 _UNITS = "external units"
 _LOOKS, _BETWEEN_LOOKS_S = 11, 1.0
 """At a queue beside whose workers there seems to be another program."""
@@ -58,7 +58,7 @@ def examine(conf: Configuration) -> Iterator[Finding]:
         return
     settings = configuration.settings(conf)
     yield from _api(conf)
-    yield from _policy_store(conf, settings.policy_store)
+    yield from _archive(settings.policy_store)
     yield from _external_units(settings.external_units)
     is_connected = True
     for name, problem, notes, fix in checks.connections(conf, settings):
@@ -119,23 +119,23 @@ def _api(conf: Configuration) -> Iterator[Finding]:
         yield ok(_API, "scheduler-worker-api can start with this")
 
 
-def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterator[Finding]:
-    """Whether the API's process and the commands could open it, where one of them may be used."""
-    if not conf.sets("api") and not conf.sets("policy_store"):
+def _archive(settings: PolicyStoreSettings) -> Iterator[Finding]:
+    """Whether processes could copy policies into it; without one there is nothing to look at."""
+    if not settings.connection:
         return
     try:
-        made = engines.check_policy_store(settings)
+        made = engines.check_archive(settings)
     except ConfigError as error:
-        yield failed(_POLICY_STORE, str(error))
-    except PolicyStoreUnavailable as error:
-        yield warning(_POLICY_STORE, str(error), remedies.POLICY_STORE)
+        yield failed(_ARCHIVE, str(error))
+    except ArchiveUnavailable as error:
+        yield warning(_ARCHIVE, str(error), remedies.ARCHIVE)
     else:
         if made is None:
-            yield ok(_POLICY_STORE, "its tables are of this version")
+            yield ok(_ARCHIVE, "its tables are of this version")
         else:
             yield warning(
-                _POLICY_STORE,
-                f"there is no {made} yet; the first program that opens the store makes it",
+                _ARCHIVE,
+                f"there is no {made} yet; the first program that opens the archive makes it",
                 "See [policy_store] connection if there are policies already",
             )
 

@@ -66,17 +66,26 @@ HTTP_ENDED: Final = Count(
 )
 API_DEPENDENCY: Final = Gauge(
     "api_dependency_up",
-    "1 while the shared `state` accepts writes, and the `policy store` answers; asked at each "
-    "scrape",
+    "1 while the shared `state` accepts writes, and the `archive of policies` has a copy of them; "
+    "asked at each scrape",
     ("dependency",),
     alerts=(
         Alert(
             name="SchedulerApiCannotServe",
-            expression=f"min by (instance, dependency) ({ITS}) < 1",
+            expression=f'min by (instance) ({ITS}{{dependency="state"}}) < 1',
             lasts="2m",
             severity="critical",
-            summary="The API at {{ $labels.instance }} cannot use its {{ $labels.dependency }}",
+            summary="The API at {{ $labels.instance }} cannot use the shared state",
             text="It answers most requests with 503.",
+        ),
+        Alert(
+            name="SchedulerArchiveBehind",
+            expression=f'min by (instance) ({ITS}{{dependency="archive of policies"}}) < 1',
+            lasts="10m",
+            severity="warning",
+            summary="The API at {{ $labels.instance }} cannot copy policies into their archive",
+            text="Edits are in the shared state alone. Questions about history and audit are "
+            "answered with 503.",
         ),
     ),
     curves=(
@@ -84,8 +93,8 @@ API_DEPENDENCY: Final = Gauge(
             Panel(
                 "REST API",
                 "What the API needs",
-                "1 while the shared state and the policy store can be used by every process of the "
-                "API.",
+                "1 while the shared state and the archive of policies can be used by every process "
+                "of the API.",
                 "short",
                 most=1,
             ),

@@ -117,7 +117,7 @@ class ApiMonitor(Series, MonitoringPages):
         """``failure`` says why the process cannot go on, and does not block."""
         super().__init__(OF_API)
         MonitoringPages.__init__(self, settings.address, settings.api_port)
-        self._problems = dependencies.problems
+        self._dependencies = dependencies
         self._failure = failure
         self._registry.register(AtScrape(self._gauges))
 
@@ -127,11 +127,11 @@ class ApiMonitor(Series, MonitoringPages):
     def missing(self) -> list[str]:
         """What keeps the API from serving; asks what it depends on, all at a time."""
         failure = self._failure()
-        problems = [problem for texts in self._problems().values() for problem in texts]
-        return [failure, *problems] if failure else problems
+        missing = self._dependencies.missing()
+        return [failure, *missing] if failure else missing
 
     def _gauges(self) -> Iterator[Metric]:
-        problems = self._problems().items()
+        problems = self._dependencies.problems().items()
         yield gauge_of(API_DEPENDENCY, [((name,), not why) for name, why in problems])
 
 

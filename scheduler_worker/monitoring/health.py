@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -116,10 +116,16 @@ class Readiness:
 
 
 class Dependencies:
-    """What every request needs, by name, such as ``policy store``, and whether it can be used."""
+    """What requests need, by name, such as ``state``, and whether it can be used."""
 
-    def __init__(self, probes: Mapping[str, Callable[[], str | None]]) -> None:
-        """Each says why something cannot be used; None if it can. May block, and may raise."""
+    def __init__(
+        self, probes: Mapping[str, Callable[[], str | None]], *, dispensable: Collection[str] = ()
+    ) -> None:
+        """Each says why something cannot be used; None if it can. May block, and may raise.
+
+        Most requests do without what is ``dispensable``.
+        """
+        self._dispensable = dispensable
         self._answers = {
             name: Readiness(partial(_listed, probe), asked=f"the {name}")
             for name, probe in probes.items()
@@ -130,6 +136,11 @@ class Dependencies:
         for answer in self._answers.values():
             answer.last()  # begins to ask, and does not wait
         return {name: answer.missing() for name, answer in self._answers.items()}
+
+    def missing(self) -> list[str]:
+        """Why most requests cannot be answered, if so; as :meth:`problems`."""
+        problems = self.problems().items()
+        return [text for name, texts in problems if name not in self._dispensable for text in texts]
 
 
 def _listed(probe: Callable[[], str | None]) -> list[str]:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert
+from scheduler_worker.model.audit import AuditEntry, AuditFilter
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import (
     Call,
@@ -17,7 +18,6 @@ from scheduler_worker.operations.operation import (
     seconds_of,
     when,
 )
-from scheduler_worker.policy_store import AuditEntry, AuditFilter
 
 AuditResult = Literal["done", "refused"]
 
@@ -51,7 +51,6 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @operation(
     "GET",
     "/audit",
-    home="store",
     right=Right.READ_AUDIT,
     command="audit list",
     columns={
@@ -70,8 +69,7 @@ def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     times = {"since_s": seconds_of(query.since), "until_s": seconds_of(query.until)}
     named = structs.asdict(query) | times | {"subject": query.resource}
     criteria = convert(named, AuditFilter)
-    log = call.store.administration.audit_log
-    entries = log.entries(criteria, after=query.marker, limit=query.limit)
+    entries = call.services.history.entries(criteria, after=query.marker, limit=query.limit)
     is_full = len(entries) == query.limit
     return Page([_entry(entry) for entry in entries], entries[-1].id if is_full else None)
 

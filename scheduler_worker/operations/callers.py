@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from scheduler_worker.service.policies.audit import Actor
+    from scheduler_worker.service.documents.audit import Actor
 
 Role = Literal["reader", "policy_editor", "administrator"]
 """Each may do what those before it may."""
@@ -36,7 +36,7 @@ class Caller(NamedTuple):
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
-        from scheduler_worker.service.policies.audit import Actor
+        from scheduler_worker.service.documents.audit import Actor
 
         return Actor(self.name, self.address)
 

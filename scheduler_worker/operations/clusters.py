@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.errors import ClusterPolicyError, NotFound, RequestError
+from scheduler_worker.errors import ClusterPolicyError, Invalid, NotFound, RequestError
 from scheduler_worker.model import policies
 from scheduler_worker.model.host_records import HostState, state_of
 from scheduler_worker.model.policy_references import PolicyReference
@@ -160,21 +160,26 @@ def get_cluster_policy(call: Call, target: InCluster) -> dict[str, Any]:
 
 @operation("PUT", None, right=Right.ATTACH)
 def attach_cluster_policy(call: Call, asked: DocumentInForce) -> None:
-    """Put a policy in force for a cluster: each decision after this call is made under it."""
+    """Store a policy and attach a cluster: each decision after this call is made under it.
+
+    One of an id that is stored must have a later version, and changes all clusters that have it.
+    """
     call.allow(asked.cluster)
     try:
         policy = policies.from_plain(asked.policy)
     except ClusterPolicyError as error:
         raise RequestError("policy", str(error)) from None
-    now = call.services.policies.in_force(asked.cluster)
-    with call.changing("policy.attach", asked.cluster, before=now, after=policy):
-        call.services.policies.attach(asked.cluster, policy)
+    call.services.fleet.known_cluster(asked.cluster)
+    try:
+        call.services.administration.attach_document(asked.cluster, policy, call.actor)
+    except Invalid as error:
+        raise RequestError(error.field, error.problem) from None
 
 
 @operation("DELETE", None, right=Right.ATTACH, command="policy detach", done="{}: nova")
 def detach_cluster_policy(call: Call, target: InCluster) -> None:
     """Return a cluster to the policy `nova`, which the workers' options describe."""
     call.allow(target.cluster)
-    now = call.services.policies.in_force(target.cluster)
-    with call.changing("policy.detach", target.cluster, before=now):
-        call.services.policies.detach(target.cluster)
+    call.services.administration.attach(
+        target.cluster, call.actor, policy=policies.NOVA, parameters={}
+    )

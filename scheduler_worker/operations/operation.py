@@ -28,16 +28,16 @@ from scheduler_worker.operations.callers import Caller, Right
 
 if TYPE_CHECKING:
     from scheduler_worker.operations.rights import Access
-    from scheduler_worker.operations.services import OneWorker, StoreUseCases, UseCases
-    from scheduler_worker.service.policies.audit import Actor, Audit
+    from scheduler_worker.operations.services import ApiUseCases, OneWorker, UseCases
+    from scheduler_worker.service.documents.audit import Actor, Audit
 
 Item = TypeVar("Item")
 Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 Answer = TypeVar("Answer")
 Moment = Annotated[datetime, Meta(tz=True)]
-Home = Literal["fleet", "store", "worker"]
-"""Who serves an operation: every worker and API process, by the shared state, or API processes
-alone, which have the SQL store, or the one worker that the parameter ``worker`` names."""
+Home = Literal["fleet", "worker", "api"]
+"""Who serves an operation: every worker and API process, by the shared state, or the one worker
+that the parameter ``worker`` names, or the one API process that is asked."""
 Column = str | tuple[str, str]
 """The path of a field, such as ``vcpus.used``; with ``age`` or ``left``: a time as a duration."""
 
@@ -111,6 +111,11 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
         return self.text.partition("\n\n")[2]
 
     @property
+    def is_change(self) -> bool:
+        """Whether it changes anything: it needs a right to more than to read."""
+        return self.right not in {None, Right.READ, Right.READ_AUDIT}
+
+    @property
     def is_list(self) -> bool:
         return typing.get_origin(self.answer) is Page
 
@@ -141,10 +146,10 @@ class Call(msgspec.Struct, eq=False):
     """Whether what is answered was made by this call, where it might have been there."""
 
     @property
-    def store(self) -> StoreUseCases:
-        """What has the SQL store; for operations whose home it is."""
-        assert self.services.store is not None  # noqa: S101 - else the operation is not bound
-        return self.services.store
+    def api(self) -> ApiUseCases:
+        """What an API process alone has; for operations whose home it is."""
+        assert self.services.api is not None  # noqa: S101 - else the operation is not bound
+        return self.services.api
 
     @property
     def worker(self) -> OneWorker:
@@ -154,8 +159,10 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def actor(self) -> Actor:
-        """Who is named in the audit."""
-        return self.caller.actor
+        """Who is named in the audit, and whose right an edit checks when it is written."""
+        return msgspec.structs.replace(
+            self.caller.actor, check=lambda clusters: self.allow(*clusters)
+        )
 
     def allow(self, *clusters: str) -> None:
         """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""

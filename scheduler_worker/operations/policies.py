@@ -1,4 +1,4 @@
-"""Cluster policies in the SQL store: their documents, their history, and their clusters."""
+"""Cluster policies: their documents, their history, and their clusters."""
 
 import contextlib
 import heapq
@@ -13,13 +13,16 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert
-from scheduler_worker.errors import Invalid, NameTaken, NotFound
+from scheduler_worker.errors import EditConflict, Invalid, NameTaken, NotFound
+from scheduler_worker.model.audit import MAX_PAGE, AuditEntry, AuditFilter, marker_number
+from scheduler_worker.model.documents import NEW, Attachment
 from scheduler_worker.model.policies import (
     DEFAULT_SELECTOR,
     NOVA,
     BalanceUse,
     ClusterPolicy,
     FilterUse,
+    Name,
     Parameters,
     SelectorUse,
     WeightUse,
@@ -36,21 +39,15 @@ from scheduler_worker.operations.operation import (
     page_of,
     when,
 )
-from scheduler_worker.policy_store import (
-    MAX_PAGE,
-    NEW,
-    Attachment,
-    AuditEntry,
-    AuditFilter,
-    marker_number,
-)
 
 if TYPE_CHECKING:
-    from scheduler_worker.policy_store import StoredPolicy
+    from scheduler_worker.model.documents import StoredPolicy
+    from scheduler_worker.service.documents.administration import Condition
+    from scheduler_worker.service.documents.library import Library
 
 _CHANGES = ("policy.create", "policy.update", "policy.remove")
 _MOVES = ("cluster.attach", "policy.attach", "policy.detach")
-"""The actions that change the policy of a cluster: with the store, and over RPC."""
+"""The actions that change the policy of a cluster; the last two are of earlier releases."""
 
 
 class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +60,12 @@ class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     balance: BalanceUse | None = None
     selector: SelectorUse = DEFAULT_SELECTOR
     parameters: Parameters = {}
+
+
+class NewPolicy(PolicyText, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that is to be stored."""
+
+    id: Annotated[Name | None, Meta(description="The id that it gets; null: a new one.")] = None
 
 
 class PolicyView(PolicyText, frozen=True, kw_only=True):
@@ -108,23 +111,37 @@ class ClusterAttachment(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     """Its id."""
     parameters: dict[str, str]
+    version: int
+    """Grows with each change of these; 0: it was never attached."""
     changed_by: str | None
     changed_at: datetime | None
 
 
 class OnePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy of the store."""
+    """A policy."""
 
     id: Annotated[str, Meta(description="The id of a policy.")]
+
+
+Version = Annotated[
+    int | None, Meta(description="The version that the caller has seen; null: whichever it is.")
+]
+
+
+class SeenPolicy(OnePolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy, in a version."""
+
+    version: Version = None
 
 
 class ChangedText(PolicyText, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The text of a policy of this id."""
 
     id: Annotated[str, Meta(description="The id of a policy.")]
+    version: Version = None
 
-    def document(self, version: int = 1) -> ClusterPolicy:
-        return ClusterPolicy(version=version, **structs.asdict(self))
+    def document(self) -> ClusterPolicy:
+        return ClusterPolicy(**structs.asdict(self) | {"version": 1})
 
 
 class HistoryQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,51 +161,73 @@ class NewAttachment(ClusterName, frozen=True, kw_only=True, forbid_unknown_field
 
     policy: str
     parameters: Parameters = {}  # noqa: RUF012 - msgspec copies it
+    version: Annotated[
+        int | None,
+        Meta(description="Of the attachment that the caller has seen; null: whichever it is."),
+    ] = None
 
 
-@operation("GET", "/policies", home="store")
+@operation(
+    "GET",
+    "/policies",
+    command="policy list",
+    columns={
+        "Name": "name",
+        "Version": "version",
+        "Locked": "is_locked",
+        "Changed By": "changed_by",
+        "Clusters": "clusters",
+        "Id": "id",
+    },
+    long={"Changed": "changed_at", "Description": "description"},
+)
 def list_policies(call: Call, query: PageQuery) -> Page[PolicyView]:
-    """List the cluster policies by id."""
-    administration = call.store.administration
-    rows = ((policy.document.id, policy) for policy in administration.library.policies())
-    attached = administration.attachments.all()
-    return page_of(rows, query, lambda stored: _policy(stored, attached))
+    """List the cluster policies by id.
+
+    A locked one is built in. Clusters that are attached to none have the policy `nova`.
+    """
+    library = call.services.administration.library()
+    rows = ((policy.document.id, policy) for policy in library.policies())
+    return page_of(rows, query, lambda stored: _policy(library, stored))
 
 
-@operation("GET", "/policies/{id}", home="store")
+@operation("GET", "/policies/{id}")
 def get_policy(call: Call, target: OnePolicy) -> PolicyView:
     """Show a cluster policy."""
-    administration = call.store.administration
-    return _policy(administration.library.policy(target.id), administration.attachments.all())
+    library = call.services.administration.library()
+    return _policy(library, library.policy(target.id))
 
 
-@operation("POST", "/policies", home="store", right=Right.CREATE, status=HTTPStatus.CREATED)
-def create_policy(call: Call, text: PolicyText) -> PolicyView:
+@operation("POST", "/policies", right=Right.CREATE, status=HTTPStatus.CREATED)
+def create_policy(call: Call, text: NewPolicy) -> PolicyView:
     """Store a new cluster policy."""
-    policy = ClusterPolicy(id=str(uuid.uuid4()), version=1, **structs.asdict(text))
-    return _policy(call.store.administration.add(policy, call.actor), [])
+    administration = call.services.administration
+    fields = structs.asdict(text) | {"id": text.id or str(uuid.uuid4())}
+    policy = ClusterPolicy(version=1, **fields)
+    made = administration.add(policy, call.actor)
+    return _policy(administration.library(), made)
 
 
-@operation("PUT", "/policies/{id}", home="store", right=Right.EDIT, has_condition=True)
+@operation("PUT", "/policies/{id}", right=Right.EDIT, has_condition=True)
 def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
-    before, attached = _checked(call, text.id)
-    after = call.store.administration.put(text.document(), call.actor, before, attached)
-    return _policy(after, attached)
+    seen = _seen(call, text.id, text.version)
+    library = call.services.administration.put(text.document(), call.actor, seen)
+    return _policy(library, library.policy(text.id))
 
 
-@operation("DELETE", "/policies/{id}", home="store", right=Right.DELETE, has_condition=True)
-def remove_policy(call: Call, target: OnePolicy) -> None:
+@operation("DELETE", "/policies/{id}", right=Right.DELETE, has_condition=True)
+def remove_policy(call: Call, target: SeenPolicy) -> None:
     """Remove a cluster policy that no cluster has."""
-    version = _checked(call, target.id)[0].document.version
-    call.store.administration.remove(target.id, call.actor, expected_version=version)
+    seen = _seen(call, target.id, target.version)
+    call.services.administration.remove(target.id, call.actor, seen)
 
 
-@operation("POST", "/policies/{id}/check", home="store")
+@operation("POST", "/policies/{id}/check")
 def check_policy(call: Call, text: ChangedText) -> PolicyCheck:
     """Check a text for a policy of this id, new or not, and change nothing."""
     try:
-        call.store.administration.check(text.document())
+        call.services.administration.check(text.document())
     except Invalid as error:
         return PolicyCheck(error.field, error.problem)
     except NameTaken as error:
@@ -199,7 +238,6 @@ def check_policy(call: Call, text: ChangedText) -> PolicyCheck:
 @operation(
     "GET",
     "/policies/{id}/history",
-    home="store",
     command="policy history",
     columns={
         "Time": "at",
@@ -217,7 +255,7 @@ def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
     """
     id = query.id
     with contextlib.suppress(NotFound):  # one that was removed has its id alone
-        id = call.store.administration.library.policy_called(id).document.id
+        id = call.services.administration.library().policy_called(id).document.id
 
     def edit(entry: AuditEntry) -> PolicyEdit | None:
         if entry.action in _CHANGES:
@@ -234,7 +272,6 @@ def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
 @operation(
     "GET",
     "/clusters/{name}/history",
-    home="store",
     command="cluster history",
     columns={"Time": "at", "Policy": "id", "By": "user", "From": "origin"},
 )
@@ -246,48 +283,60 @@ def list_cluster_history(call: Call, query: ClusterHistoryQuery) -> Page[PolicyE
     )
 
 
-@operation("GET", "/clusters/{name}/policy", home="store")
+@operation("GET", "/clusters/{name}/policy")
 def get_attachment(call: Call, target: ClusterName) -> ClusterAttachment:
     """Show the policy that a cluster is attached to."""
-    return _attachment(_attached(call, target.name))
+    _check_known(call, target.name)
+    return _attachment(_attached(call.services.administration.library(), target.name))
 
 
-@operation("PUT", "/clusters/{name}/policy", home="store", right=Right.ATTACH, has_condition=True)
+@operation("PUT", "/clusters/{name}/policy", right=Right.ATTACH, has_condition=True)
 def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     """Attach a cluster to a policy."""
     call.allow(asked.name)
-    now = _attached(call, asked.name)
-    call.check_match(_attachment(now))
-    made = call.store.administration.attachments.attach(
+    _check_known(call, asked.name)
+
+    def seen(library: "Library") -> None:
+        now = _attached(library, asked.name)
+        if asked.version not in {None, now.version}:
+            raise EditConflict(f"The policy of cluster {asked.name}", now.changed_by, now.version)
+        call.check_match(_attachment(now))
+
+    made = call.services.administration.attach(
         asked.name,
         call.actor,
         policy=asked.policy,
         parameters=asked.parameters,
-        expected_version=now.version,
+        condition=seen,
         is_new=True,  # a listed cluster need not have hosts yet
     )
     return _attachment(made)
 
 
-def _checked(call: Call, id: str) -> "tuple[StoredPolicy, Sequence[Attachment]]":
-    """The policy as it is now, which the caller may change, and its clusters. Raises Forbidden."""
-    administration = call.store.administration
-    attached = administration.attachments.of(id)
-    call.allow(*(attachment.cluster for attachment in attached))
-    stored = administration.library.policy(id)
-    call.check_match(_policy(stored, attached))
-    return stored, attached
+def _seen(call: Call, id: str, version: int | None) -> "Condition":
+    """That the caller has seen the policy as it is when it is changed."""
+
+    def seen(library: "Library") -> None:
+        stored = library.policy(id)
+        now = stored.document
+        if version not in {None, now.version}:
+            raise EditConflict(f"Policy {now.name}", stored.changed_by, now.version)
+        call.check_match(_policy(library, stored))
+
+    return seen
 
 
-def _attached(call: Call, cluster: str) -> Attachment:
+def _check_known(call: Call, cluster: str) -> None:
     if cluster not in call.services.clusters():
         raise NotFound("cluster", cluster)
-    attachments = call.store.administration.attachments.all()
-    own = (attached for attached in attachments if attached.cluster == cluster)
-    return next(own, Attachment(cluster=cluster, policy_id=NOVA, version=NEW))
 
 
-def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyView:
+def _attached(library: "Library", cluster: str) -> Attachment:
+    never = Attachment(cluster=cluster, policy_id=NOVA, version=NEW)
+    return library.documents.attachments.get(cluster, never)
+
+
+def _policy(library: "Library", stored: "StoredPolicy") -> PolicyView:
     document = stored.document
     return PolicyView(
         **{name: getattr(document, name) for name in document.__struct_fields__},
@@ -295,7 +344,7 @@ def _policy(stored: "StoredPolicy", attached: Sequence[Attachment]) -> PolicyVie
         is_default=stored.is_default,
         changed_by=stored.changed_by or None,
         changed_at=moment(stored.changed_at_s),
-        clusters=[own.cluster for own in attached if own.policy_id == document.id],
+        clusters=library.documents.clusters_of(document.id),
     )
 
 
@@ -306,12 +355,12 @@ def _history(
     edit: Callable[[AuditEntry], PolicyEdit | None],
 ) -> Page[PolicyEdit]:
     """The page of the entries that meet one of the criteria and are an edit."""
-    log = call.store.administration.audit_log
+    history = call.services.history
 
     def entries(wanted: AuditFilter) -> Iterator[AuditEntry]:
         marker = query.marker
         while True:
-            found = log.entries(wanted, after=marker, limit=MAX_PAGE)
+            found = history.entries(wanted, after=marker, limit=MAX_PAGE)
             yield from found
             if len(found) < MAX_PAGE:
                 return
@@ -361,6 +410,7 @@ def _attachment(attachment: Attachment) -> ClusterAttachment:
         cluster=attachment.cluster,
         policy=attachment.policy_id,
         parameters=dict(attachment.parameters),
+        version=attachment.version,
         changed_by=attachment.changed_by or None,
         changed_at=moment(attachment.changed_at_s),
     )

@@ -79,10 +79,10 @@ class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(description="The id of a rehearsal.")]
 
 
-@operation("GET", "/rehearsals", home="store")
+@operation("GET", "/rehearsals", home="api")
 def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
     """List the rehearsals of the last day, the latest first."""
-    records = call.store.rehearsals.records.all()
+    records = call.api.rehearsals.records.all()
     ids = [record.id for record in records]
     begin = ids.index(query.marker) + 1 if query.marker in ids else 0
     shown = records[begin : begin + query.limit]
@@ -91,7 +91,7 @@ def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
     return Page(outlines, None if is_last else shown[-1].id)
 
 
-@operation("POST", "/rehearsals", home="store", right=Right.REHEARSE, status=HTTPStatus.ACCEPTED)
+@operation("POST", "/rehearsals", home="api", right=Right.REHEARSE, status=HTTPStatus.ACCEPTED)
 def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
     """Begin to decide recorded decisions again; ask for the rehearsal until it is done."""
     from scheduler_worker import codec
@@ -100,23 +100,23 @@ def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
     if asked.policy is not None:
         policy = ClusterPolicy(id=_DRAFT, version=1, **structs.asdict(asked.policy))
         try:
-            call.store.administration.check_trial(policy)
+            call.services.administration.check_trial(policy)
         except Invalid as error:
             raise RequestError(f"policy.{error.field}", error.problem) from None
     added = codec.decode_host_reports(asked.added, "added") if asked.added else ()
     terms = _asked(call, asked, added)
-    record = call.store.rehearsals.begin(terms, policy, added, call.caller.name)
+    record = call.api.rehearsals.begin(terms, policy, added, call.caller.name)
     return _outline(RehearsalResult, record, result=None)
 
 
-@operation("GET", "/rehearsals/{id}", home="store")
+@operation("GET", "/rehearsals/{id}", home="api")
 def get_rehearsal(call: Call, target: OneRehearsal) -> RehearsalResult:
     """Show a rehearsal: how far it is, and its result."""
     record, result = _find(call, target.id)
     return _outline(RehearsalResult, record, result=result)
 
 
-@operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
+@operation("DELETE", "/rehearsals/{id}", home="api", right=Right.REHEARSE)
 def remove_rehearsal(call: Call, target: OneRehearsal) -> None:
     """Cancel a rehearsal that runs, or forget one that has ended.
 
@@ -126,18 +126,18 @@ def remove_rehearsal(call: Call, target: OneRehearsal) -> None:
     if record.user != call.caller.name:
         cluster = record.asked.cluster
         call.allow(*([cluster] if cluster is not None else call.services.clusters()))
-    call.store.rehearsals.end(target.id, call.caller.name)
+    call.api.rehearsals.end(target.id, call.caller.name)
 
 
 def _find(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
-    rehearsal = call.store.rehearsals.records.find(id)
+    rehearsal = call.api.rehearsals.records.find(id)
     if rehearsal is None:
         raise NotFound("rehearsal", id)
     return rehearsal
 
 
 def _asked(call: Call, asked: RehearsalRequest, added: "Sequence[HostReport]") -> RehearsalQuery:
-    now_s = call.store.rehearsals.records.now_s()
+    now_s = call.api.rehearsals.records.now_s()
     since_s = now_s - DEFAULT_SPAN_S if asked.since is None else asked.since.timestamp()
     until_s = now_s if asked.until is None else asked.until.timestamp()
     if since_s >= until_s:

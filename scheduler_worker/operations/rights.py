@@ -20,7 +20,7 @@ from oslo_config import cfg
 from scheduler_worker.errors import ConfigError, Forbidden
 from scheduler_worker.operations.callers import ROLES, Caller, Right
 from scheduler_worker.operations.reread import RereadFile
-from scheduler_worker.service.policies.audit import Audit
+from scheduler_worker.service.documents.audit import Audit
 from scheduler_worker.wording import listed
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions
+    from scheduler_worker.service.documents.administration import PolicyAdministration
+    from scheduler_worker.service.documents.copies import Copies
     from scheduler_worker.service.inventory.inventory import Inventory
-    from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
     from scheduler_worker.service.rehearsal.records import RehearsalRecords
     from scheduler_worker.service.requests.capacity import Capacity
@@ -64,10 +65,9 @@ class RehearsalRunner(Protocol):
     def end(self, id: str, user: str) -> None: ...
 
 
-class StoreUseCases(NamedTuple):
-    """The services of an API process, which has the SQL store."""
+class ApiUseCases(NamedTuple):
+    """The services of an API process alone."""
 
-    administration: PolicyAdministration
     rehearsals: RehearsalRunner
     problems: Callable[[], Mapping[str, Sequence[str]]]
     """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
@@ -84,6 +84,9 @@ class UseCases(NamedTuple):
     tuned_hosts: TunedHosts
     balancing: BalancingAdministration
     policies: ClusterPolicies
+    administration: PolicyAdministration
+    history: Copies
+    """Who reads the audit."""
     workers: ReportedWorkers
     decisions: KeptDecisions | None
     """None: no records of decisions are kept."""
@@ -93,5 +96,5 @@ class UseCases(NamedTuple):
     """A host without a heartbeat for so long counts as down."""
     not_asked: Sequence[str] = ()
     """What answers of this process leave out, since it could not be asked; the log says why."""
-    store: StoreUseCases | None = None
+    api: ApiUseCases | None = None
     worker: OneWorker | None = None

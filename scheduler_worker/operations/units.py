@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.conversion import convert
-from scheduler_worker.errors import NotFound
 from scheduler_worker.model.policies import ParameterFacts, UnitFacts
 from scheduler_worker.operations.callers import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
 if TYPE_CHECKING:
+    from scheduler_worker.service.documents.library import Library
     from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
 
@@ -49,33 +49,42 @@ class UnitSwitch(OneUnit, frozen=True, forbid_unknown_fields=True):
     is_enabled: bool
 
 
-@operation("GET", "/units", home="store")
+@operation("GET", "/units")
 def list_units(call: Call, query: PageQuery) -> Page[UnitView]:
     """List the units that policies may use, by id."""
-    units = call.store.administration.library.units()
+    units = call.services.administration.library().units
     return page_of(((unit.id, unit) for unit in units), query, lambda unit: _unit(unit, units))
 
 
-@operation("GET", "/units/{id}", home="store")
+@operation("GET", "/units/{id}")
 def get_unit(call: Call, target: OneUnit) -> UnitView:
     """Show a unit."""
-    return _find(call, target.id)
+    return _find(call.services.administration.library(), target.id)
 
 
-@operation("PUT", "/units/{id}", home="store", right=Right.SWITCH_UNIT, has_condition=True)
+@operation("PUT", "/units/{id}", right=Right.SWITCH_UNIT, has_condition=True)
 def switch_unit(call: Call, asked: UnitSwitch) -> UnitView:
     """Enable or disable a unit from a file."""
-    call.check_match(_find(call, asked.id))
-    call.store.administration.switch_unit(asked.id, call.actor, is_enabled=asked.is_enabled)
-    return _find(call, asked.id)
+    administration = call.services.administration
+    administration.switch_unit(
+        asked.id,
+        call.actor,
+        lambda library: call.check_match(_find(library, asked.id)),
+        is_enabled=asked.is_enabled,
+    )
+    return _find(administration.library(), asked.id)
 
 
-def _find(call: Call, id: str) -> UnitView:
-    units = call.store.administration.library.units()
-    unit = units.find(id)
-    if unit is None:
-        raise NotFound("unit", id)
-    return _unit(unit, units)
+@operation("DELETE", "/units/{id}", right=Right.DELETE_UNIT, has_condition=True)
+def remove_unit(call: Call, target: OneUnit) -> None:
+    """Remove a unit that is not installed any more, and that no policy uses."""
+    call.services.administration.remove_unit(
+        target.id, call.actor, lambda library: call.check_match(_find(library, target.id))
+    )
+
+
+def _find(library: Library, id: str) -> UnitView:
+    return _unit(library.unit(id), library.units)
 
 
 def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:

@@ -12,7 +12,7 @@ from msgspec import Meta, structs
 from scheduler_worker import remedies
 from scheduler_worker.conversion import convert
 from scheduler_worker.errors import RequestError, StateUnavailable
-from scheduler_worker.model.findings import Finding, Status, failed
+from scheduler_worker.model.findings import Finding, Status, failed, warning
 from scheduler_worker.model.worker_reports import (
     ClusterLine,
     ClusterReport,
@@ -31,7 +31,7 @@ from scheduler_worker.redaction import redacted
 if TYPE_CHECKING:
     from scheduler_worker.service.state.presence import WorkerHealth
 
-STATE, POLICY_STORE = "state", "policy store"
+STATE, ARCHIVE = "state", "archive of policies"
 """What an API process needs, by name."""
 
 
@@ -248,17 +248,18 @@ def _check_named(call: Call, target: NamedWorker) -> None:
         raise RequestError("worker", f"this is {facts.name}; send it to {other} instead")
 
 
-@operation("GET", "/health", home="store")
+@operation("GET", "/health", home="api")
 def get_health(call: Call, _: Nothing) -> HealthView:
     """Show what is wrong, and how to fix it."""
     from scheduler_worker.service.health import rules
 
-    problems = call.store.problems()
+    problems = call.api.problems()
     workers: list[WorkerHealth] | None = None
     findings: list[Finding] = []
     try:
         workers = call.services.workers.read()
         findings += rules.findings(workers)
+        findings += _of_book(call)
     except StateUnavailable as error:
         if not problems.get(STATE):
             problems = {**problems, STATE: [str(error)]}
@@ -266,7 +267,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         failed(
             f"the {name}, from this API process",
             text,
-            remedies.of_state(text) if name == STATE else remedies.POLICY_STORE,
+            remedies.of_state(text) if name == STATE else remedies.ARCHIVE,
         )
         for name, texts in problems.items()
         for text in texts
@@ -287,6 +288,17 @@ def get_health(call: Call, _: Nothing) -> HealthView:
         clusters=list(_clusters(heard)),
         feed=rules.parts_of(reports),
     )
+
+
+def _of_book(call: Call) -> Iterator[Finding]:
+    """Whether a restart of the shared state may lose policies. Raises StateUnavailable."""
+    lost = call.services.fleet.store.loses()
+    if lost is None or not any(structs.astuple(call.services.administration.library().documents)):
+        return
+    refilled = "they are refilled from the archive then, but for edits that it has not yet"
+    what = refilled if call.services.history.is_configured else "no archive has a copy of them"
+    fix = remedies.BOOK
+    yield warning("the book of policies", f"{lost}: a restart may lose all policies; {what}", fix)
 
 
 def _worker(worker: WorkerHealth) -> WorkerView:

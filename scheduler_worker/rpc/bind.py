@@ -43,7 +43,7 @@ def endpoint(
     ``role`` is that of a context without roles, None: it may do nothing. ``roles`` maps Keystone's
     roles, which contexts of OpenStack's services have, to the worker's.
     """
-    served = [each for each in operations if each.home != "store"]
+    served = [each for each in operations if each.home != "api"]
 
     def method(operation: Operation[Any, Any]) -> Callable[..., Any]:
         def serve(context: Context, **arguments: Any) -> Any:

@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.errors import (
+    ArchiveUnavailable,
     BackendError,
     BusUnavailable,
     Conflict,
@@ -227,6 +228,8 @@ class Dispatcher:
         request_id = message.context.get("request_id")
         if not isinstance(error, SchedulerWorkerError):
             LOG.error("%s failed (request %s)", message.method, request_id, exc_info=error)
+        elif isinstance(error, ArchiveUnavailable):
+            LOG.warning("%s failed (request %s): %s", message.method, request_id, error)
         elif not message.is_call and not isinstance(error, StateUnavailable):
             LOG.warning(
                 "%s was cast and failed (request %s): %s", message.method, request_id, error

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from scheduler_worker import errors
-from scheduler_worker.errors import InternalError, NoValidHost, RequestError, SchedulerWorkerError
+from scheduler_worker.errors import (
+    InternalError,
+    Invalid,
+    NoValidHost,
+    RequestError,
+    SchedulerWorkerError,
+)
 from scheduler_worker.redaction import without_user
 
 NOVA_MODULE = "nova.exception"
@@ -21,19 +27,24 @@ DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
 _OF_PLACEMENT = (errors.PlacementUnavailable, errors.PlacementRefused, errors.PlacementConflict)
 _NO_VALID_HOST = "No valid host was found. "
 _ALLOCATION = "Failed to update allocations for consumer "
-_NO_STATE = "The shared state cannot be used by the worker now; its log says why. Try again"
-"""Hides the state's address and account from callers."""
+_AWAY = "The {} cannot be used by the worker now; its log says why. Try again"
+"""Hides the address and account of a service from callers."""
 _HTTP_ERROR = 500
 _BY_MESSAGE = (
     errors.ClusterLockTimeout,
     errors.DeadlineExceeded,
     errors.Conflict,
     errors.StateUnavailable,
+    errors.ArchiveUnavailable,
     errors.InternalError,
     errors.NotFound,
     errors.Disabled,
     errors.Forbidden,
     errors.Ambiguous,
+    errors.Incomplete,
+    errors.EditConflict,
+    errors.NameTaken,
+    errors.InUse,
 )
 """The worker's errors whose message is all that callers get."""
 
@@ -53,11 +64,12 @@ def to_wire(error: Exception, request_id: str | None = None) -> WireError:
     message = without_user(str(error))  # a quoted value may be a URL with credentials
     if (of_nova := _of_nova(error, message)) is not None:
         return of_nova
-    if isinstance(error, RequestError):
-        problem = without_user(error.problem)
-        return WireError(OUR_MODULE, "RequestError", message, [error.field, problem])
-    if isinstance(error, errors.StateUnavailable):
-        message = _NO_STATE
+    for kind in (RequestError, Invalid):
+        if isinstance(error, kind):
+            problem = without_user(error.problem)
+            return WireError(OUR_MODULE, kind.__name__, message, [error.field, problem])
+    if isinstance(error, errors.StateUnavailable | errors.ArchiveUnavailable):
+        message = _AWAY.format(error.service)
     for known in (*_BY_MESSAGE, errors.ClusterPolicyError):
         if isinstance(error, known):
             return WireError(OUR_MODULE, known.__name__, message, [message])
@@ -105,16 +117,19 @@ def _allocation_update_failed(message: str) -> SchedulerWorkerError:
     return errors.AllocationUpdateFailed(consumer, problem)
 
 
-def _request_error(message: str) -> RequestError:
+def _of_field(
+    kind: Callable[[str, str], SchedulerWorkerError], message: str
+) -> SchedulerWorkerError:
     field, _, problem = message.partition(": ")
-    return RequestError(field, problem) if problem else RequestError("request", message)
+    return kind(field, problem) if problem else kind("request", message)
 
 
 _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
     (DISPATCHER_MODULE, "UnsupportedVersion"): errors.NotServed,
     (NOVA_MODULE, "NoValidHost"): lambda text: NoValidHost(text.removeprefix(_NO_VALID_HOST)),
     (NOVA_MODULE, "AllocationUpdateFailed"): _allocation_update_failed,
-    (OUR_MODULE, "RequestError"): _request_error,
+    (OUR_MODULE, "RequestError"): partial(_of_field, RequestError),
+    (OUR_MODULE, "Invalid"): partial(_of_field, Invalid),
     (OUR_MODULE, "ClusterPolicyError"): lambda text: errors.ClusterPolicyError([text]),
     **{(OUR_MODULE, each.__name__): partial(_from_message, each) for each in _BY_MESSAGE},
 }

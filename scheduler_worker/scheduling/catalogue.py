@@ -93,15 +93,16 @@ class Catalogue:
     """All units of this process, by kind and name: a filter and a weight may share a name."""
 
     def __init__(self, entries: Iterable[CatalogueEntry]) -> None:
-        self._entries = {(kind, entry.name): entry for entry in entries for kind in entry.kinds}
+        self.entries = {(kind, entry.name): entry for entry in entries for kind in entry.kinds}
+        """By kind and name."""
 
     def __iter__(self) -> Iterator[CatalogueEntry]:
         """Each unit once, also one of several kinds."""
-        return iter({id(entry): entry for entry in self._entries.values()}.values())
+        return iter({id(entry): entry for entry in self.entries.values()}.values())
 
     def find(self, name: str, kind: UnitKind) -> CatalogueEntry | None:
         """The unit of that name, if it can be used as that kind."""
-        return self._entries.get((kind, name))
+        return self.entries.get((kind, name))
 
     def limited_to(self, enabled: Collection[str]) -> "Catalogue":
         """The same, but units that need to be enabled are so only if their ids are given."""
@@ -120,7 +121,7 @@ class Catalogue:
         """Why a policy cannot use the unit as that kind, with the closest name; None: it can."""
         entry = self.find(name, kind)
         if entry is None:
-            kinds = sorted(known for known, unit_name in self._entries if unit_name == name)
+            kinds = sorted(known for known, unit_name in self.entries if unit_name == name)
             if kinds:
                 return f"is a {' and a '.join(kinds)}, not a {kind}"
             near = difflib.get_close_matches(name, self.names(kind), n=1)
@@ -214,6 +215,8 @@ def parameter_values(
         if (regex := parameter.regex) is not None and not re.fullmatch(regex, str(value)):
             raise ValueError(f"{parameter.name} is {value!r}, which does not match {regex}")
         values[parameter.name] = value
+    if not values:
+        return declared()
     try:
         return convert(values, declared, strict=False)
     except msgspec.ValidationError as error:

@@ -169,16 +169,17 @@ class _Compiler(msgspec.Struct):
         self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], factor: float = 1.0
     ) -> AnyUnit | None:
         """The unit of a use; None: it cannot be used, and the problem is recorded."""
-        if (kind, use.label) in self.labels:
-            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
-        self.labels.add((kind, use.label))
+        label = use.label
+        if (kind, label) in self.labels:
+            self._problem(f"{kind} {label}", "is used twice; give one of them another `name`")
+        self.labels.add((kind, label))
         if (problem := self.catalogue.problem(use.unit, kind)) is not None:
             self._problem(f"{kind} {use.unit}", problem)
             return None
         entry = self.catalogue.find(use.unit, kind)
         if entry is None or not issubclass(entry.unit, base):
             return None
-        return self._made(use.label, entry.unit, use, factor)
+        return self._made(label, entry.unit, use, factor)
 
     def _made(
         self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0

@@ -49,7 +49,7 @@ def test_a_draft_is_rehearsed_before_it_is_stored(decided, console):
     expect(changes).to_have_count(0)
     expect(page.get_by_label("Name")).to_have_value("strict")
     assert "strict" not in {
-        each.document.name for each in decided.administration.library.policies()
+        each.document.name for each in decided.administration.library().policies()
     }
 
 
@@ -64,8 +64,10 @@ def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, con
     expect(page.get_by_role("heading", name="Rehearsal", exact=True)).to_be_visible()
     expect(page.locator("main")).to_contain_text("under the policy power_saving")
     expect(page.locator("#rehearsal-result")).to_contain_text("Of 5 decisions")
-    attached = {each.cluster: each.policy_id for each in decided.administration.attachments.all()}
-    tried = decided.administration.library.policy_called("power_saving").document.id
+    attached = {
+        each.cluster: each.policy_id for each in decided.administration.library().attachments()
+    }
+    tried = decided.administration.library().policy_called("power_saving").document.id
     assert attached.get("east") != tried
 
 

@@ -25,7 +25,7 @@ from tests.support.patience import NEVER_S, SOON_S
 from tests.support.servers import RedisServer
 from tests.support.threads import Threads
 
-from .policy_stores import DATABASES, Databases
+from .archives import DATABASES, Databases
 
 SCOPE = "rack 1"
 T = TypeVar("T")

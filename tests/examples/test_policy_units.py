@@ -117,7 +117,7 @@ def in_force(api):
 def test_the_guide_from_the_first_request_to_the_last(api, shell):
     follow(shell, "A policy over REST, step by step")
     follow(shell, "Build")
-    found = api.administration.library.policy_called("roomy").document
+    found = api.administration.library().policy_called("roomy").document
     assert [each.unit for each in found.filters] == ["SpareMemory"]
     assert found.parameters == {"SpareMemoryMb": "2048"}
     assert in_force(api)["name"] == "nova"
@@ -132,8 +132,8 @@ def test_the_guide_from_the_first_request_to_the_last(api, shell):
 
     follow(shell, "Undo")
     assert in_force(api)["name"] == "nova"
-    assert all(each.is_locked for each in api.administration.library.policies())
-    assert "SpareMemory" not in {each.name for each in api.administration.library.units()}
+    assert all(each.is_locked for each in api.administration.library().policies())
+    assert "SpareMemory" not in {each.name for each in api.administration.library().units}
 
 
 def test_the_yaml_of_the_page_about_policies_names_the_example_units(api):
@@ -141,4 +141,4 @@ def test_the_yaml_of_the_page_about_policies_names_the_example_units(api):
     [text] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     [given] = read_policies(text, "the page")
     assert given.document.name == "roomy"
-    check_policy(given.document, api.administration.library.units(), {})
+    check_policy(given.document, api.administration.library().units, {})

@@ -310,25 +310,25 @@ def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
     assert "redis-cli -u URL ping" in text
 
 
-def test_a_policy_store_is_examined_and_not_made(plain, tmp_path):
+def test_an_archive_is_examined_and_not_made(plain, tmp_path):
     file = tmp_path / "missing" / "policies.sqlite"
     store = {"connection": f"sqlite:///{file}"}
-    [(status, message)] = of("the policy store", plain(policy_store=store))
+    [(status, message)] = of("the archive of policies", plain(policy_store=store))
     assert (status, f"no directory {file.parent} yet" in message) == ("warning", True)
     assert not file.parent.exists()
     (tmp_path / "missing").write_text("a file")
-    [(status, message)] = of("the policy store", plain(policy_store=store))
+    [(status, message)] = of("the archive of policies", plain(policy_store=store))
     assert (status, "Not a directory" in message) == ("failed", True)
-    assert of("the policy store", plain()) == []
+    assert of("the archive of policies", plain()) == []
 
 
-def test_a_policy_store_of_an_old_schema_is_found(plain, tmp_path, capsys):
+def test_an_archive_of_an_old_schema_is_found(plain, tmp_path, capsys):
     store = {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
     file = write_config(tmp_path / "store.conf", policy_store=store)
     manage = ["--config-file", str(file), "db"]
     assert manage_main([*manage, "upgrade", "0001"]) == 0
     capsys.readouterr()
-    [(status, message)] = of("the policy store", plain(policy_store=store))
+    [(status, message)] = of("the archive of policies", plain(policy_store=store))
     assert (status, "run: scheduler-worker-manage db upgrade" in message) == ("failed", True)
 
 

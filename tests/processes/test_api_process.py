@@ -14,11 +14,14 @@ import pytest
 import redis
 from ovirtsdk4 import types
 
+from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.compose import engines
 from scheduler_worker.compose.api import build_api
 from scheduler_worker.compose.worker import build_worker
-from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.errors import ArchiveUnavailable, ConfigError
 from scheduler_worker.model.host_reports import HostReport
 from tests.support import web
+from tests.support.interrupted import raising
 from tests.support.patience import PROCESS_S
 from tests.support.servers import free_port
 from tests.support.services import host, request, reservations_of
@@ -83,7 +86,23 @@ def test_the_demo_prints_one_line_and_serves(tmp_path):
     assert password not in (tmp_path / "log").read_text()
 
 
-def test_processes_share_policies_tokens_and_users(tmp_path, settings):
+@pytest.fixture(params=["none", "sqlite", "postgresql"])
+def archived(request, tmp_path, settings):
+    """The options with an archive of each kind, and without one."""
+    url = ""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'policies.sqlite'}"
+    elif request.param == "postgresql":
+        url = request.getfixturevalue("postgres_server").create_database()
+        with contextlib.closing(
+            engines.open_policy_schema(PolicyStoreSettings(connection=url))
+        ) as schema:
+            schema.upgrade()
+    return {**settings, "policy_store": {"connection": url}}
+
+
+def test_processes_share_policies_tokens_and_users(tmp_path, archived):
+    settings = archived
     config = write_config(tmp_path / "api.conf", **settings)
     other = {**settings, "api": {**settings["api"], "port": free_port()}}
     other["monitoring"] = {"api_port": free_port()}
@@ -140,7 +159,7 @@ def test_missing_users_end_the_command_with_the_fix(tmp_path, settings):
         assert "scheduler-worker-manage user add" in api.log
 
 
-# ``/v1`` beside a worker, on one Redis and one policy store
+# ``/v1`` beside a worker, on one Redis and one archive
 
 
 @pytest.fixture
@@ -205,11 +224,18 @@ def test_health_and_metrics_need_no_log_in(api):
         pass
 
 
-def test_readyz_says_that_the_policy_store_is_down_and_livez_does_not(api, monkeypatch):
-    def fail(_):
-        raise PolicyStoreUnavailable("no database")
-
-    monkeypatch.setattr(api._parts.policy_store, "attachment", fail)
-    assert page(api, "/readyz") == (503, "no database\n")
-    assert page(api, "/livez")[0] == 200
-    assert 'scheduler_api_dependency_up{dependency="policy store"} 0.0' in page(api, "/metrics")[1]
+def test_an_archive_that_is_away_is_said_and_edits_go_on(api, monkeypatch):
+    archive = api._parts.copies.open()
+    monkeypatch.setattr(archive, "state", raising(ArchiveUnavailable("no database")))
+    assert page(api, "/readyz") == (200, "ready\n")
+    down = 'scheduler_api_dependency_up{dependency="archive of policies"} 0.0'
+    assert down in page(api, "/metrics")[1]
+    json = {"Content_Type": "application/json"}
+    status, _, made = ask(api, "POST", "/v1/policies", b'{"name": "packing"}', **json)
+    assert (status, made["name"]) == (201, "packing")
+    _, _, health = ask(api, "GET", "/v1/health")
+    said = " ".join(each["message"] for each in health["findings"])
+    assert "no database; edits are in the shared state, and copied later" in said
+    monkeypatch.undo()
+    assert api._parts.copies.problem() is None
+    assert archive.documents() == api._parts.book.documents()

@@ -89,16 +89,16 @@ def alone(path: Path) -> ApiProcess:
 
 WORKER = (
     "Monitor (close) _warn_of_options Advice _load Trust Recorder (_finish_requests) (stop) "
-    "start/_stop_server start (stop_waiting) Tuner Balancer unit-files"
+    "start/_stop_server start (stop_waiting) Tuner Balancer unit-files Upkeep"
 )
 ORDER = {
     worker: WORKER,
     feeding: "Monitor (close) _warn_of_options Advice _load Recorder (_finish_requests) (stop) "
     "start/_stop_server start (stop_waiting) SharingProviders Feeder ProviderFeed Looker "
-    "taking-over Tuner Balancer",
-    api: "start/<lambda> _register_units unit-files Reconciler (stop) start/<lambda>",
-    alone: "(close) (close) SharingProviders _register_units unit-files Reconciler (stop) "
-    "start/<lambda> ApiMonitor",
+    "taking-over Tuner Balancer Upkeep",
+    api: "_open_archive start/<lambda> unit-files (stop) start/<lambda>",
+    alone: "_open_archive/close (close) SharingProviders Upkeep unit-files (stop) start/<lambda> "
+    "ApiMonitor",
 }
 
 

@@ -1,5 +1,6 @@
 """Units from files: from the directory over enabling and a policy to decisions, as an operator."""
 
+import json
 import os
 import shutil
 import uuid
@@ -23,8 +24,8 @@ from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.scheduling.catalogue import UnitKind, unit_id
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
+from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.policies import units
-from scheduler_worker.service.policies.audit import Actor
 from tests.support.observers import CountingObserver
 from tests.support.patience import eventually
 from tests.support.sandboxes import HOSTS, PYTHON, directory, sandboxes, settings, write
@@ -93,12 +94,12 @@ def test_from_a_file_to_a_decision(place, tmp_path):
 
     enabled = "The filter SpareHosts is enabled\nThe weight SpareHosts is enabled\n"
     assert manage(config, "unit", "enable", "SpareHosts") == (0, enabled)
-    _, said = manage(config, "unit", "list")
-    rows = [line.split() for line in said.splitlines()]
-    assert [row[:3] for row in rows[1:]] == [
-        ["SpareHosts", "filter", "yes"],
-        ["broken.py", "filter", "no"],
-        ["SpareHosts", "weight", "yes"],
+    _, said = manage(config, "unit", "list", "-f", "json")
+    rows = json.loads(said)
+    assert [(row["Name"], row["Kind"], row["Enabled"]) for row in rows] == [
+        ("SpareHosts", "filter", True),
+        ("broken.py", "filter", False),
+        ("SpareHosts", "weight", True),
     ]
     assert "SyntaxError" in said
     assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
@@ -111,7 +112,7 @@ def test_from_a_file_to_a_decision(place, tmp_path):
         with SchedulerClient.connect(api.worker.bus.url) as client:
             client.update_hosts([host("h1", uuid=HOSTS[1]), host("h2", uuid=HOSTS[2])])
             cluster = api.worker.fleet.default_cluster
-            api.administration.attachments.attach(cluster, Actor("anna"), policy="spare")
+            api.administration.attach(cluster, Actor("anna"), policy="spare")
             found = client.explain(SPEC, [VM])
             rejected = {each["host"]: each["rejected_by"] for each in found["verdicts"]}
             assert rejected == {"h1": "SpareHosts", "h2": None}
@@ -246,7 +247,7 @@ def test_units_that_hang_do_not_outlast_the_lease_of_a_decision(place, tmp_path,
         with SchedulerClient.connect(api.worker.bus.url) as client:
             client.update_hosts([host("h1", uuid=HOSTS[1])])
             cluster = api.worker.fleet.default_cluster
-            api.administration.attachments.attach(cluster, Actor("anna"), policy="hangs")
+            api.administration.attach(cluster, Actor("anna"), policy="hangs")
             (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
             assert chosen.service_host == "h1"
         assert [each.attempts for each in outcomes] == [1]

@@ -58,9 +58,9 @@ def test_an_administrator_of_the_system_may_change_things_and_is_in_the_audit(se
     with serving(auth="keystone") as api:
         status, _, made = ask(api, "POST", body=NEW, token=keystone.token("admin", "member"))
         assert (status, made["name"]) == (201, "mine")
-        [entry] = api.administration.audit_log.entries()
+        [entry] = api.services.history.entries()
         assert (entry.user, entry.action) == ("anna@Corp (id-anna)", "policy.create")
-        [stored] = [each for each in api.administration.library.policies() if not each.is_locked]
+        [stored] = [each for each in api.administration.library().policies() if not each.is_locked]
         assert stored.changed_by == "anna@Corp (id-anna)"
 
 
@@ -70,7 +70,7 @@ def test_roles_mean_what_the_options_say(serving, keystone):
         assert ask(api, token=reader)[0] == 200
         assert ask(api, "POST", body=NEW, token=reader)[0] == 403
         assert ask(api, token=member)[0] == 403
-        [refused, _] = api.administration.audit_log.entries()
+        [refused, _] = api.services.history.entries()
         assert (refused.user, refused.result) == ("anna@Corp (id-anna)", "refused")
     with serving(auth="keystone", keystone_roles="member:policy_editor") as api:
         assert ask(api, "POST", body=NEW, token=member)[0] == 201

@@ -1,10 +1,15 @@
 """The REST API answers recorded requests as an oVirt engine does, and the runner sees when not."""
 
+import contextlib
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conformance import cli, kinds_ovirt_rest, reading, registry
+from conformance import cli, kinds_ovirt_rest, reading, registry, rest
+
+from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.compose import engines
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "ovirt_rest" / "rest_contract.json"
 POLICIES = "/ovirt-engine/api/schedulingpolicies"
@@ -24,6 +29,26 @@ def test_we_answer_as_an_engine_does(document):
     outcome = registry.run(document)
     assert (outcome.kind, outcome.differences) == ("ovirt-rest", [])
     assert outcome.skipped is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_an_archive_changes_no_answer_and_is_a_copy(kind, request, tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'policies.sqlite'}"
+    if kind == "postgresql":
+        url = request.getfixturevalue("postgres_server").create_database()
+    with contextlib.closing(engines.open_policy_schema(PolicyStoreSettings(connection=url))) as it:
+        it.upgrade()
+    archived = partial(rest.Rest, url)
+    monkeypatch.setattr(kinds_ovirt_rest, "Rest", archived)
+    for document in reading.documents(CASES):
+        assert registry.run(document).differences == []
+    [session] = kinds_ovirt_rest._sessions
+    parts = session.rest.parts
+    archive = parts.copies.open()
+    assert archive is not None
+    assert archive.documents() == parts.book.documents()
+    assert archive.audit(limit=1000) == parts.book.audit(limit=1000)
+    session.rest.close()
 
 
 def ran(tmp_path, capsys, *cases):

@@ -22,7 +22,6 @@ from scheduler_worker.model.policies import from_plain
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.balancing.settings import BalancingSettings
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.state.leadership import Leadership
 from tests.simulation import plan as plans
 from tests.simulation.history import History
@@ -245,7 +244,7 @@ class BalancingWorker(Worker):
 
     def attach(self, document: dict[str, Any]) -> None:
         world = self.world
-        ClusterPolicies(world.fleet, lambda: world.pipelines).attach(CLUSTER, from_plain(document))
+        world.desk.in_force.settle(CLUSTER, lambda _: from_plain(document))
 
 
 class Rounds(Balancer):

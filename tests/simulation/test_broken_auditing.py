@@ -4,7 +4,11 @@ import contextlib
 
 import pytest
 
-from scheduler_worker.service.policies.audit import Audit, SharedAudit
+from scheduler_worker.service.documents import copies
+from scheduler_worker.service.documents.audit import Audit
+from scheduler_worker.service.documents.book import Book
+from scheduler_worker.service.documents.copies import Copies
+from scheduler_worker.service.documents.upkeep import Upkeep
 
 SCENE = "auditing"
 
@@ -16,31 +20,26 @@ def test_a_change_that_is_recorded_after_it_was_made(broken, found_out):
         self.record(self.entry(actor, action, subject, before, after))
 
     broken(Audit, "changing", changing)
-    assert found_out("the audit does not have it", scene=SCENE)
+    assert found_out("the audit does not have it", seed=1, scene=SCENE)
 
 
 @pytest.mark.parametrize(
-    ("violation", "name", "old", "new"),
+    ("seed", "violation", "owner", "name", "old", "new"),
     [
-        ("is not in SQL", "move", "record(entry)\n", "pass\n"),
-        ("is not in SQL", "record", "now_s + KEEP_S", "now_s + 0.5"),
-        ("never got into SQL", "move", "sorted(self._entries.items())", "[]"),
-        ("does not have it", "record", 'f"{entry.at_s:017.6f} {unique_hex()}"', "entry.subject"),
+        (68, "did not see the edit", Book, "rewrite", "[Guard(_HEAD, seen)]", "[]"),
+        (1, "never got into SQL", Book, "rewrite", "now_s + KEEP_S", "now_s + 0.5"),
+        (1, "never got into SQL", Upkeep, "_run_led", "self._copies.is_configured", "False"),
+        (46, "another policy in force", Upkeep, "_run_led", 'self._leads("documents")', "False"),
+        (177, "the archive ends at", Copies, "_go_past", "renumbers=True", "renumbers=False"),
     ],
 )
-def test_an_entry_that_is_lost(rebuilt, found_out, violation, name, old, new):
-    rebuilt(SharedAudit, name, old, new)
-    assert found_out(violation, scene=SCENE)
+def test_an_edit_that_is_lost_or_not_seen(
+    rebuilt, found_out, seed, violation, owner, name, old, new
+):
+    rebuilt(owner, name, old, new)
+    assert found_out(violation, seed=seed, scene=SCENE)
 
 
-def test_an_entry_that_is_deleted_before_it_is_in_sql(broken, found_out):
-    def move(self, record):
-        moved = []
-        real(self, moved.append)
-        for entry in moved:
-            record(entry)
-        return len(moved)
-
-    real = SharedAudit.move
-    broken(SharedAudit, "move", move)
-    assert found_out("is not in SQL", scene=SCENE)
+def test_lost_edits_that_are_not_noticed(broken, found_out):
+    broken(copies, "_is_ahead", lambda *_: False)
+    assert found_out("the archive ends at", seed=31, scene=SCENE)

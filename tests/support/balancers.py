@@ -159,7 +159,7 @@ class Scenario:
     def attach(self, policy: dict[str, Any], cluster: str = "default") -> None:
         world = self.world
         policies = ClusterPolicies(world.fleet, lambda: world.pipelines)
-        policies.attach(cluster, from_plain(policy))
+        policies.settle(cluster, lambda _: from_plain(policy))
 
     def put(self, name: str, **vms: Any) -> None:
         """A host with these VMs, from the next report on."""

@@ -1,14 +1,19 @@
-"""An administrator's desk: commands on a policy store."""
+"""An administrator's desk: commands on an archive of policies."""
 
 import contextlib
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 from scheduler_worker.cli.manage import main
 
 
 class Desk:
-    """Runs ``scheduler-worker-manage`` on a SQLite file in a folder of its own."""
+    """Runs ``scheduler-worker-manage`` on a SQLite file in a folder of its own.
+
+    The state is in memory: each command makes its book of what the archive has.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._config = folder / "worker.conf"
@@ -27,6 +32,11 @@ class Desk:
         path = self._folder / name
         path.write_text(text)
         return str(path)
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        """The rows of all policies, by name."""
+        rows = json.loads(self.run("policy", "list", "-f", "json")[1])
+        return {row["Name"]: row for row in rows}
 
     def stored(self, *names: str) -> str:
         return self.run("policy", "export", *names)[1]

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.cli import bind as commands
-from scheduler_worker.cli import manage
-from scheduler_worker.cli.ctl import main
-from scheduler_worker.cli.store_client import StoreClient
-from scheduler_worker.client import SchedulerClient
+from scheduler_worker.cli.commands import actor
+from scheduler_worker.cli.ctl import Ctl
+from scheduler_worker.cli.local_client import LocalClient
+from scheduler_worker.cli.manage import Manage
+from scheduler_worker.cli.program import CommandProgram
+from scheduler_worker.client import OperationsClient, SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.policies import ClusterPolicy
@@ -29,7 +30,7 @@ from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.service.policies.audit import Actor, SharedAudit
+from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.state import presence
 from scheduler_worker.waiters import complete
 from tests.support.rest import Rest
@@ -82,7 +83,7 @@ def right(operation: AnyOperation, unit: str, text: str) -> dict[str, Any]:
     if operation.name in SPECIAL:
         return SPECIAL[operation.name]
     known = {**GIVEN, "text": text}
-    if operation.name in {"get_unit", "switch_unit"}:
+    if operation.name in {"get_unit", "switch_unit", "remove_unit"}:
         known["id"] = unit
     return {each.name: known[each.name] for each in operation.fields if each.required}
 
@@ -102,7 +103,7 @@ UNIT = entry("FromFile", FromFile)
 def filled() -> Rest:
     """Two clusters, and one at least of all that operations are about."""
     rest = Rest("east", "west")
-    rest.office.catalogue = Catalogue([*rest.office.catalogue, UNIT])
+    rest.office.use(Catalogue([*rest.world.pipelines.catalogue, UNIT]))
     rest.administration.add(PACKING, Actor("setup"))
     rest.administration.register_units()
     rest.world.place("one", requested_destination={"host": "host-east"})
@@ -150,12 +151,11 @@ class Edges:
 
     def __init__(self, rest: Rest, role: Role | None = "administrator") -> None:
         self.rest = rest
-        world = rest.world
         scenario = Scenario()
         scenario.agents.report()
         self.worker = OneWorker(scenario.tuner)
-        services = rest.services._replace(store=None, worker=self.worker)
-        access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
+        services = rest.services._replace(api=None, worker=self.worker)
+        access = Access(Rights(), rest.administration.audit)
         self.dispatcher = Dispatcher([bind.endpoint(OPERATIONS, services, access, role, ROLES)])
         bus: Any = self
         self.client_of_it = SchedulerClient(bus)
@@ -192,24 +192,25 @@ class Edges:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def _connected(self, _: argparse.Namespace) -> Iterator[SchedulerClient]:
-        yield self.client_of_it
+    def _connected(
+        self, program: CommandProgram, _: object, arguments: argparse.Namespace
+    ) -> Iterator[OperationsClient]:
+        if isinstance(program, Ctl):
+            yield self.client_of_it
+        else:
+            who = actor(getattr(arguments, "author", None))
+            yield LocalClient(self.rest.services, who)
 
-    @contextlib.contextmanager
-    def _with_store(self, *_: object) -> Iterator[StoreClient]:
-        yield StoreClient(self.rest.administration)
-
-    def command(self, *words: str) -> int:
-        """The exit status of a command of whichever program has it, which prints."""
-        of_store = {each.command for each in OPERATIONS if each.home == "store"}
+    def command(self, *words: str, of: type[CommandProgram] = Ctl) -> int:
+        """The exit status of a command of a program, which prints."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "connected", self._connected)
-            patch.setattr(manage.StoreCommand, "connected", self._with_store)
-            return (manage.main if " ".join(words[:2]) in of_store else main)(list(words))
+            for program in (Ctl, Manage):
+                patch.setattr(program, "connected", lambda *asked: self._connected(*asked))
+            return of.main(list(words))
 
-    def run(self, capsys: Any, *words: str) -> tuple[int, str, str]:
+    def run(self, capsys: Any, *words: str, of: type[CommandProgram] = Ctl) -> tuple[int, str, str]:
         """The exit status of a command, its output and what it says is wrong."""
-        return self.command(*words), *capsys.readouterr()
+        return self.command(*words, of=of), *capsys.readouterr()
 
 
 class _Client:

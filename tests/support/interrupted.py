@@ -47,7 +47,7 @@ def die() -> None:
     raise Died
 
 
-def raising(error: Exception) -> Callable[..., Any]:
+def raising(error: Exception) -> Mock:
     """A function that raises the error, whatever its arguments."""
     return Mock(side_effect=error)
 

@@ -1,26 +1,25 @@
-"""An administration of policies, its store, and a world in which the policies are in force."""
+"""An administration of policies, and a world in which the policies are in force."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from scheduler_worker.archive import Archive
+from scheduler_worker.model.audit import AuditEntry
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
+from scheduler_worker.model.documents import StoredPolicy
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.policy_store import PolicyStore, StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, UnitKind, entry
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
 from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
 from scheduler_worker.scheduling.plugin import Balance, Filter
-from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
-from scheduler_worker.service.policies.attachments import PolicyLibrary
-from scheduler_worker.service.policies.audit import Actor
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.documents.administration import PolicyFields
+from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.policies.pipelines import Pipelines
-from tests.support.policy_store import MemoryPolicyStore
-from tests.support.services import World, host
+from tests.support.services import Desk, World, host
 
 ANNA, BERT = Actor("anna", "10.0.0.1"), Actor("bert")
 
@@ -75,11 +74,11 @@ DEFAULT = ClusterPolicy(
 
 
 class Office:
-    """An administration with its store, and a world in which its policies are in force."""
+    """An administration, and a world in which its policies are in force."""
 
     def __init__(
         self,
-        store: PolicyStore | None = None,
+        archive: Archive | None = None,
         state: Any = None,
         *,
         world: World | None = None,
@@ -88,34 +87,34 @@ class Office:
     ) -> None:
         self.world = world or World(state=state, filters=(CoreFilter, RamFilter))
         known = self.world.pipelines
-        self.catalogue = Catalogue([*known.catalogue, *units])
-        self.pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
-        self.world.pipelines = self.pipelines
-        self.in_force = ClusterPolicies(self.world.fleet, lambda: self.pipelines)
-        self.store = store or MemoryPolicyStore()
+        self.use(Catalogue([*known.catalogue, *units]))
         self.built_in = [
             StoredPolicy(document=known.nova_policy, is_locked=True),
             StoredPolicy(document=default, is_locked=True, is_default=True),
         ]
         if world is None:
             self.world.report(host("a", cluster="east"), host("b", cluster="west"))
-        self.desk = self.another()
+        self._archive = archive
+        self.parts = self.another()
+        self.desk, self.book, self.in_force = (
+            self.parts.administration, self.parts.book, self.parts.in_force
+        )  # fmt: skip
         self.desk.register_units()
-        self.desk.settle_units()
+        self.parts.publisher.publish_all()
 
-    def another(self) -> PolicyAdministration:
-        library = PolicyLibrary(
-            self.store,
-            catalogue=lambda: self.catalogue,
-            built_in=lambda: self.built_in,
-            compile_on_trial=self.pipelines.compile,
-        )
-        return PolicyAdministration(
-            self.store, library, in_force=self.in_force, clock=self.world.clock
-        )
+    def use(self, catalogue: Catalogue) -> None:
+        """From now on there are these units."""
+        nova = self.world.pipelines.nova_policy
+        self.world.pipelines = Pipelines(catalogue, nova, self.world.options)
+
+    def another(self) -> Desk:
+        """What another process has."""
+        desk = Desk(self.world, self._archive)
+        desk.built_in = self.built_in
+        return desk
 
     def unit_id(self, name: str, kind: UnitKind = UnitKind.FILTER) -> str:
-        found = self.desk.library.units().used(name, kind)
+        found = self.desk.library().units.used(name, kind)
         assert found is not None
         return found.id
 
@@ -124,3 +123,10 @@ class Office:
 
     def made(self, name: str = "packing", **fields: Any) -> StoredPolicy:
         return self.desk.create(PolicyFields(name=name, **fields), ANNA)
+
+    def stored(self) -> list[StoredPolicy]:
+        return [policy for policy in self.desk.library().policies() if not policy.is_locked]
+
+    def audited(self) -> list[AuditEntry]:
+        """What administrators did, without what the workers did themselves."""
+        return [each for each in self.book.audit() if each.user != "scheduler_worker"]

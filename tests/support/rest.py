@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
 from werkzeug.test import Client, TestResponse
 
 from scheduler_worker.api.settings import ApiSettings
@@ -15,7 +14,7 @@ from scheduler_worker.model.rehearsals import RehearsalQuery, RehearsalRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.operation import Operation
-from scheduler_worker.operations.services import StoreUseCases
+from scheduler_worker.operations.services import ApiUseCases
 from scheduler_worker.scheduling.catalogue import entry
 from scheduler_worker.scheduling.ovirt.balances import EvenDistributionBalance
 from scheduler_worker.scheduling.ovirt.resources import CpuFilter, MemoryFilter
@@ -93,7 +92,7 @@ class Rest:
         self.world = World()
         self.records = Records(self.world)
         self.office = Office(world=self.world, units=UNITS, default=DEFAULT)
-        self.store, self.administration = self.office.store, self.office.desk
+        self.book, self.administration = self.office.book, self.office.desk
         self.world.report(*(host(f"host-{name}", cluster=name) for name in clusters))
         self.clock = self.world.clock
         services = self.world.services._replace(
@@ -104,8 +103,11 @@ class Rest:
         self.problems: dict[str, list[str]] = {}
         """Of what an API process needs."""
         self.services = services._replace(
-            clusters=self.administration.attachments.clusters,
-            store=StoreUseCases(self.administration, self.rehearsals, lambda: self.problems),
+            policies=self.office.in_force,
+            administration=self.administration,
+            history=self.office.parts.copies,
+            clusters=self.administration.clusters,
+            api=ApiUseCases(self.rehearsals, lambda: self.problems),
         )
         limits = {"console_idle_timeout_s": IDLE_S, "console_session_ttl_s": TTL_S}
         self.parts = Api(
@@ -153,11 +155,10 @@ class Rest:
     def state(self) -> object:
         """Everything that a request could change."""
         return (
-            [structs.asdict(each) for each in self.store.policies()],
-            self.store.attachments(),
+            self.book.documents(),
             self.world.reserved(),
             {each.name: each.text for each in self.tuning.current()},
             [self.balancing.mode(each) for each in self.services.policies.clusters()],
             self.rehearsals.records.all(),
-            [each for each in self.store.audit() if each.result == "done"],
+            [each for each in self.book.audit() if each.result == "done"],
         )

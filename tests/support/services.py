@@ -2,12 +2,17 @@
 
 import math
 import uuid
+from collections.abc import Collection
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler_worker.archive import Archive
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.model.audit import AuditEntry
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.documents import StoredPolicy
 from scheduler_worker.model.host_records import state_of
 from scheduler_worker.model.host_reports import HostReport
 from scheduler_worker.model.providers import Owner
@@ -17,7 +22,6 @@ from scheduler_worker.operations.forms import parsed
 from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.rights import Access, Rights
 from scheduler_worker.operations.services import UseCases
-from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
 from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
@@ -27,11 +31,18 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.resources import CPUWeigher, RAMWeigher
 from scheduler_worker.service.balancing.administration import BalancingAdministration
+from scheduler_worker.service.documents import founding
+from scheduler_worker.service.documents.administration import PolicyAdministration
+from scheduler_worker.service.documents.audit import Actor, Audit
+from scheduler_worker.service.documents.book import Book, Revision
+from scheduler_worker.service.documents.copies import Copies
+from scheduler_worker.service.documents.in_force import PolicyPublisher
+from scheduler_worker.service.documents.library import Libraries
+from scheduler_worker.service.documents.upkeep import Upkeep
 from scheduler_worker.service.feed.refreshes import RefreshBarrier
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import InventorySettings
-from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
@@ -61,6 +72,50 @@ FILTERS: tuple[type[Filter], ...] = (
     ServerGroupAntiAffinityFilter,
 )
 WEIGHERS: tuple[type[Weigher], ...] = (RAMWeigher, CPUWeigher)
+
+
+class Desk:
+    """What administrators have: the book of a world, its archive if there is one, and the rest."""
+
+    def __init__(self, world: "World", archive: Archive | None = None) -> None:
+        self.said: list[str] = []
+        self.built_in = [StoredPolicy(document=world.pipelines.nova_policy, is_locked=True)]
+        self.in_force = ClusterPolicies(world.fleet, lambda: world.pipelines)
+        self.libraries = Libraries(
+            catalogue=lambda: world.pipelines.catalogue,
+            built_in=lambda: self.built_in,
+            compile_on_trial=lambda document: world.pipelines.compile(document),
+        )
+        self.book = Book(world.fleet.store)
+        self.audit = Audit(self.book, world.clock)
+        self.publisher = PolicyPublisher(self.book, self.libraries.of, self.in_force)
+        self.copies = Copies(
+            self.book,
+            self.audit,
+            None if archive is None else lambda: archive,
+            by=Actor("scheduler_worker", "w1"),
+            report=self.said.append,
+            before=partial(founding.read, world.fleet, self.libraries),
+        )
+        self.book.found = self.copies.found
+        self.administration = PolicyAdministration(
+            self.book,
+            self.libraries,
+            self.audit,
+            clusters=world.fleet.read_names,
+            edited=self._edited,
+        )
+        self.store = world.fleet.store
+
+    def _edited(self, revision: Revision, clusters: Collection[str]) -> None:
+        try:
+            self.publisher.publish(revision, *clusters)
+        finally:
+            self.copies.copy_edit()
+
+    def upkeep(self, **settings: Any) -> Upkeep:
+        parts = self.administration, self.publisher, self.copies
+        return Upkeep(self.store, *parts, name="w1", report=self.said.append, **settings)
 
 
 class World:
@@ -109,6 +164,12 @@ class World:
             observer=self.observed,
         )
         self.tuning_files = FakePolicySource()
+        self.use(Desk(self))
+        self._audited: str | None = None
+
+    def use(self, desk: Desk) -> None:
+        """From now on edit with this desk."""
+        self.desk = desk
         self.services = self._services()
 
     def beside(self) -> "World":
@@ -154,7 +215,9 @@ class World:
             balancing=BalancingAdministration(
                 self.fleet, lambda: self.pipelines.nova_policy, default_mode="dry_run"
             ),
-            policies=ClusterPolicies(self.fleet, lambda: self.pipelines),
+            policies=self.desk.in_force,
+            administration=self.desk.administration,
+            history=self.desk.copies,
             workers=ReportedWorkers(self.fleet.store),
             decisions=None,
             clusters=self.fleet.read_names,
@@ -170,16 +233,16 @@ class World:
         **parameters: Any,
     ) -> Answer:
         """The answer of an operation, as every edge gets it."""
-        access = Access(Rights(), SharedAudit(self.fleet.store, self.clock))
+        access = Access(Rights(), self.desk.audit)
         call = Call(operation, services or self.services, caller, access)
         call.allow()
         return operation.serve(call, parsed(operation, parameters))
 
     def audited(self) -> list[AuditEntry]:
         """The entries of the audit that were written by :meth:`call` since the last time."""
-        found: list[AuditEntry] = []
-        SharedAudit(self.fleet.store, self.clock).move(found.append)
-        return found
+        found = self.desk.book.audit(after=self._audited)
+        self._audited = found[-1].id if found else self._audited
+        return [entry for entry in found if entry.user != "scheduler_worker"]
 
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:
         return self.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])

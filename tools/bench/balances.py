@@ -116,7 +116,7 @@ class _Bench:
         self._clock = _Clock()
         self._parts = parts = _Parts(settings, clock=self._clock)
         self.report()
-        parts.policies.attach("default", policy)
+        parts.policies.settle("default", lambda _: policy)
         self.report()
         self.report()
 

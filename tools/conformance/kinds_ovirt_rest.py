@@ -17,11 +17,11 @@ from werkzeug.test import TestResponse
 from conformance import ovirt
 from conformance.reading import Malformed
 from conformance.rest import CLUSTER, Rest
+from scheduler_worker.model.documents import StoredPolicy
 from scheduler_worker.model.policies import NOVA
-from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.administration import PolicyFields
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.service.documents.administration import PolicyFields
+from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.policies.policy_rules import declarations, uses
 from scheduler_worker.service.policies.policy_units import PolicyUnit
 
@@ -100,16 +100,14 @@ class Session:
         """A removal finds it attached if it is to be refused; a parameter finds a unit."""
         if case.method == "DELETE":
             wanted = NOVA if case.fault is None else policy
-            self._desk.attachments.attach(
-                CLUSTER, _ACTOR, policy=wanted, parameters={}, is_new=True
-            )
+            self._desk.attach(CLUSTER, _ACTOR, policy=wanted, parameters={}, is_new=True)
         elif case.method == "PUT" and case.fault is None:
             for name in _PARAMETER_IN_BODY.findall(case.body or ""):
                 self._declare(policy, name)
 
     def _prepare_member(self, case: Case, policy: str, kind: UnitKind, unit_id: str | None) -> None:
         """A unit that is read or removed is one of the policy, and has a parameter if it stays."""
-        unit = self._desk.library.units().find(unit_id or "")
+        unit = self._desk.library().units.find(unit_id or "")
         if unit is not None and unit.kind is kind and case.status != _NOT_FOUND:
             self._use(policy, unit)
             if case.method == "DELETE" and case.fault is not None:
@@ -117,7 +115,7 @@ class Session:
 
     def policy(self, name: str) -> str:
         """The id of the policy that cases call so; it is made where there is none."""
-        known = {each.document.id for each in self._desk.library.policies()}
+        known = {each.document.id for each in self._desk.library().policies()}
         if self._policies.get(name) not in known:
             made = self._desk.create(PolicyFields(name=f"conformance-{name}"), _ACTOR)
             self._policies[name] = made.document.id
@@ -138,7 +136,7 @@ class Session:
     def _use(self, policy: str, unit: PolicyUnit) -> None:
         """Let the policy use a unit, if it does not yet."""
         used = {
-            (kind, each.unit) for kind, each in uses(self._desk.library.policy(policy).document)
+            (kind, each.unit) for kind, each in uses(self._desk.library().policy(policy).document)
         }
         if (unit.kind, unit.name) in used:
             return
@@ -151,8 +149,8 @@ class Session:
 
     def _declare(self, policy: str, parameter: str) -> None:
         """Let the policy use a unit with this parameter, if it does not yet."""
-        units = self._desk.library.units()
-        if parameter in declarations(self._desk.library.policy(policy).document, units):
+        units = self._desk.library().units
+        if parameter in declarations(self._desk.library().policy(policy).document, units):
             return
         for unit in units:
             if parameter in {each.name for each in unit.parameters}:
@@ -162,7 +160,7 @@ class Session:
     def _set_parameter(self, policy: str, unit: PolicyUnit) -> None:
         """Set a parameter that the unit declares, to a value of a built-in policy."""
         declared = {parameter.name for parameter in unit.parameters}
-        values = _values(self._desk.library.policies())
+        values = _values(self._desk.library().policies())
         if usable := sorted(declared & values.keys()):
             fields = PolicyFields(parameters={usable[0]: values[usable[0]]})
             self._desk.update(policy, fields, _ACTOR)

@@ -1,9 +1,7 @@
-"""The REST API in this process: the installed units over a policy store and a state of its own."""
+"""The REST API in this process: the installed units over a book of policies of its own."""
 
 import base64
 import secrets
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -30,15 +28,14 @@ _USER = "admin@internal"
 class Rest:
     """An API with an administrator and one cluster; what it stores ends with it."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
-        file = Path(self._folder.name) / "policies.sqlite"
+    def __init__(self, archive: str = "") -> None:
+        """``archive`` is the URL of a database that has a copy of policies."""
         settings = structs.replace(
             configuration.settings(configuration.load([])),
             default_cluster=CLUSTER,
-            policy_store=PolicyStoreSettings(connection=f"sqlite:///{file}"),
+            policy_store=PolicyStoreSettings(connection=archive),
         )
-        self._parts = parts = Parts(settings)
+        self.parts = parts = Parts(settings)
         self.administration, clock = parts.administration, parts.clock
         self.administration.register_units()
         password = secrets.token_urlsafe()
@@ -53,9 +50,8 @@ class Rest:
         self.cluster_id = cluster_id(CLUSTER)
 
     def close(self) -> None:
-        """Close the store and remove its files."""
-        self._parts.close()
-        self._folder.cleanup()
+        """Close what is open."""
+        self.parts.close()
 
     def __enter__(self) -> "Rest":
         return self

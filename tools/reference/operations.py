@@ -3,7 +3,7 @@
 import inspect
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from msgspec import structs
 
 from reference.metrics import metrics
 from reference.reports import fields_of_reports
+from scheduler_worker.cli.bind import commands
+from scheduler_worker.cli.book import OF_OPERATIONS
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
@@ -26,8 +28,8 @@ AnyOperation = Operation[Any, Any]
 def with_tables() -> dict[Path, str]:
     """The pages with their blocks made anew."""
     blocks = {"rpc.md": [_rpc(), fields_of_reports()], "rest-v1.md": [_rest(), _types()]}
-    blocks["scheduler-workerctl.md"] = [_commands(of_store=False)]
-    blocks["scheduler-worker-manage.md"] = [_commands(of_store=True)]
+    blocks["scheduler-workerctl.md"] = [_commands(commands())]
+    blocks["scheduler-worker-manage.md"] = [_commands(OF_OPERATIONS)]
     blocks["monitoring.md"] = [metrics()]
     return {DOCS / name: _filled((DOCS / name).read_text(), some) for name, some in blocks.items()}
 
@@ -41,7 +43,7 @@ def _filled(text: str, blocks: list[str]) -> str:
 def _rpc() -> str:
     lines = ["| method | arguments | answer | |", "|---|---|---|---|"]
     for operation in OPERATIONS:
-        if operation.home != "store":
+        if operation.home != "api":
             given = ", ".join(f"`{name}`" for name in _parameters(operation))
             to = "call to `topic.NAME`: " if operation.home == "worker" else ""
             lines.append(
@@ -130,11 +132,11 @@ def _name(kind: Any) -> str:
 # Commands
 
 
-def _commands(*, of_store: bool) -> str:
+def _commands(names: Collection[str]) -> str:
     found = sorted(
         (operation.command, operation)
         for operation in OPERATIONS
-        if operation.command is not None and (operation.home == "store") == of_store
+        if operation.command is not None and operation.command in names
     )
     return "\n\n".join("\n".join(_command(name, each)) for name, each in found)
 

@@ -207,6 +207,11 @@ class RedisState:
             for sentence in advice(f"Redis at {name}", info, self._wait_replicas)
         ]
 
+    def loses(self) -> str | None:
+        replies = self._server.of_each(RedisNode.info)
+        names = [name for name, info in replies.items() if info and not _keeps_writes(info)]
+        return f"Redis at {', '.join(names)} keeps no append-only file" if names else None
+
     def close(self) -> None:
         # New calls fail from here on; what was sent is answered or fails.
         self._server.refuse()
@@ -374,7 +379,7 @@ def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> It
             "in a failover may go unnoticed; allow +info"
         )
         return
-    if info.get("aof_enabled") != "1":
+    if not _keeps_writes(info):
         yield (
             f"{redis} keeps no append-only file: a restart may lose reservations; set "
             "appendonly yes"
@@ -389,6 +394,10 @@ def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> It
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
         yield f"{redis} is of version {version}; 6.2 is the oldest supported"
     yield from _of_replicas(redis, info, wait_replicas)
+
+
+def _keeps_writes(info: Mapping[str, str]) -> bool:
+    return info.get("aof_enabled") == "1"
 
 
 def _of_replicas(redis: str, info: Mapping[str, str], wait_replicas: int) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""The policy store in a SQL database: SQLite, PostgreSQL or MariaDB."""
+"""The archive of policies in a SQL database: SQLite, PostgreSQL or MariaDB."""

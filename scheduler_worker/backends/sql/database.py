@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.errors import ArchiveUnavailable, ConfigError
 from scheduler_worker.extras import needing_extra
 
 T = TypeVar("T")
@@ -76,15 +76,15 @@ class Database:
         except (DBAPIError, PoolTimeout) as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: Exception) -> PolicyStoreUnavailable:
+    def _unavailable(self, error: Exception) -> ArchiveUnavailable:
         if isinstance(error, PoolTimeout):
-            return PolicyStoreUnavailable(
-                f"All connections of this process to the policy store {self.name} are in use; "
+            return ArchiveUnavailable(
+                f"All connections of this process to the archive {self.name} are in use; "
                 "raise [policy_store] pool_size"
             )
         original = error.orig if isinstance(error, DBAPIError) else error
         text = " ".join(str(original).split()) or type(original).__name__
-        return PolicyStoreUnavailable(f"The policy store {self.name} failed: {text}")
+        return ArchiveUnavailable(f"The archive {self.name} failed: {text}")
 
     def _created(self, settings: PolicyStoreSettings) -> Engine:
         options: dict[str, Any] = {

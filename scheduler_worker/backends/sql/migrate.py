@@ -1,4 +1,4 @@
-"""Brings the schema of a policy store to a version: up, down, or to the newest.
+"""Brings the schema of the archive to a version: up, down, or to the newest.
 
 One process migrates at a time: it holds a lock of the database, so several programs may start on an
 empty database together. On SQLite and PostgreSQL a migration that fails leaves nothing; MariaDB
@@ -18,7 +18,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, text
 
 from scheduler_worker.backends.sql.database import Database
-from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.errors import ArchiveUnavailable, ConfigError
 
 BASE, HEAD = "base", "head"
 """The version of an empty database, and the newest."""
@@ -27,7 +27,7 @@ _LOCK_WAIT_S = 60
 
 
 class PolicySchema:
-    """The schema of one policy store. All that ask the database raise PolicyStoreUnavailable."""
+    """The schema of one archive. All that ask the database raise ArchiveUnavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -74,11 +74,11 @@ class PolicySchema:
             return
         if present not in {BASE, *_numbers()}:
             raise ConfigError(
-                f"The policy store {self.name} has schema version {present}, made by a newer "
+                f"The archive {self.name} has schema version {present}, made by a newer "
                 "program; install that one, or let it downgrade the schema"
             )
         raise ConfigError(
-            f"The policy store {self.name} has schema version {present}, and this program needs "
+            f"The archive {self.name} has schema version {present}, and this program needs "
             f"{needed}; run: scheduler-worker-manage db upgrade"
         )
 
@@ -122,8 +122,8 @@ def _locked(database: Database, connection: Connection) -> Iterator[None]:
         return
     name = {"name": f"scheduler_worker.{database.name[-40:]}", "wait": _LOCK_WAIT_S}
     if not connection.scalar(text("SELECT GET_LOCK(:name, :wait)"), name):
-        raise PolicyStoreUnavailable(
-            f"The policy store {database.name} is being migrated by another process; try later."
+        raise ArchiveUnavailable(
+            f"The archive {database.name} is being migrated by another process; try later."
         )
     try:
         yield

@@ -4,43 +4,30 @@ Names are unique in any letter case, what is in use is not removed, and who name
 have seen the latest.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
 from msgspec import structs
 
 from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
-from scheduler_worker.policy_store import NEW, Attachment, StoredPolicy, StoredUnit
+from scheduler_worker.model.documents import (
+    NEW,
+    Attachment,
+    Documents,
+    StoredPolicy,
+    StoredUnit,
+)
 from scheduler_worker.service.policies.policy_rules import uses
 
 Document = TypeVar("Document")
 
 
-class Documents(msgspec.Struct, frozen=True):
-    """All of them; a change replaces a mapping by another one, and alters none."""
-
-    policies: Mapping[str, StoredPolicy] = {}
-    """By id. Built-in policies are code, and not in it."""
-    attachments: Mapping[str, Attachment] = {}
-    """By cluster."""
-    units: Mapping[str, StoredUnit] = {}
-    """User units, by id."""
-
-    def policy(self, policy_id: str, expected_version: int | None = None) -> StoredPolicy:
-        """Raises NotFound, and EditConflict where it has another version than is expected."""
-        stored = self.policies.get(policy_id)
-        if stored is None:
-            raise NotFound("policy", policy_id)
-        document = stored.document
-        if expected_version not in {None, document.version}:
-            raise EditConflict(f"Policy {document.name}", stored.changed_by, document.version)
-        return stored
-
-    def clusters_of(self, policy_id: str) -> list[str]:
-        """The clusters that are attached to a policy, by name."""
-        attachments = self.attachments.values()
-        return sorted(each.cluster for each in attachments if each.policy_id == policy_id)
+def differing(before: Mapping[str, Document], after: Mapping[str, Document]) -> list[str]:
+    """The keys whose document is another object, or that only one has."""
+    if before is after:
+        return []
+    keys = sorted(before.keys() | after.keys())
+    return [key for key in keys if before.get(key) is not after.get(key)]
 
 
 def added(now: Documents, made: StoredPolicy) -> Documents:
@@ -50,22 +37,9 @@ def added(now: Documents, made: StoredPolicy) -> Documents:
     return _with_policy(now, made)
 
 
-def replaced(
-    now: Documents,
-    after: StoredPolicy,
-    expected_version: int,
-    clusters: Collection[str] | None = None,
-) -> Documents:
-    """``clusters``, which the editor may change, may have the policy now, and no other; None: any.
-
-    Raises NotFound, NameTaken, and EditConflict: it has another version, or more clusters.
-    """
-    policy_id = after.document.id
-    now.policy(policy_id, expected_version)
-    if clusters is not None:
-        for cluster in now.clusters_of(policy_id):
-            if cluster not in clusters:
-                raise _attachment_conflict(cluster, now.attachments[cluster])
+def replaced(now: Documents, after: StoredPolicy, expected_version: int | None = None) -> Documents:
+    """Raises NotFound, NameTaken, and EditConflict: it has another version."""
+    now.policy(after.document.id, expected_version)
     return _with_policy(now, after)
 
 
@@ -86,15 +60,19 @@ def removed(now: Documents, policy_id: str, expected_version: int | None = None)
     return structs.replace(now, policies=_without(now.policies, policy_id))
 
 
-def attached(now: Documents, attachment: Attachment, expected_version: int) -> Documents:
+def attached(
+    now: Documents, attachment: Attachment, expected_version: int | None = None
+) -> Documents:
     """In place of the cluster's last one; :data:`NEW`: there is none.
 
     Raises EditConflict: it has another version; NotFound: the policy is not there, nor built in.
     """
     cluster = attachment.cluster
     before = now.attachments.get(cluster)
-    if (before.version if before else NEW) != expected_version:
-        raise _attachment_conflict(cluster, before)
+    version = before.version if before else NEW
+    if expected_version not in {None, version}:
+        who = before.changed_by if before else ""
+        raise EditConflict(f"The policy of cluster {cluster}", who, version)
     if not attachment.is_built_in:
         now.policy(attachment.policy_id)
     return structs.replace(now, attachments={**now.attachments, cluster: attachment})
@@ -110,21 +88,48 @@ def without_unit(now: Documents, unit_id: str) -> Documents:
     unit = now.units.get(unit_id)
     if unit is None:
         raise NotFound("unit", unit_id)
-    documents = [policy.document for policy in now.policies.values()]
-    users = sorted(
-        document.name
-        for document in documents
-        if any(use.unit == unit.name and kind == unit.kind for kind, use in uses(document))
-    )
-    if users:
-        raise InUse(f"Unit {unit.name}", users)
+    check_unused(now, [unit])
     return structs.replace(now, units=_without(now.units, unit_id))
+
+
+def check_unused(now: Documents, units: Sequence[StoredUnit]) -> None:
+    """Raises InUse where policies use one of the units; names them."""
+    documents = [policy.document for policy in now.policies.values()]
+    for unit in units:
+        users = sorted(
+            document.name
+            for document in documents
+            if any(use.unit == unit.name and kind == unit.kind for kind, use in uses(document))
+        )
+        if users:
+            raise InUse(f"Unit {unit.name}", users)
 
 
 def _without(documents: Mapping[str, Document], key: str) -> Mapping[str, Document]:
     return {name: document for name, document in documents.items() if name != key}
 
 
-def _attachment_conflict(cluster: str, now: Attachment | None) -> EditConflict:
-    who, version = (now.changed_by, now.version) if now else ("", NEW)
-    return EditConflict(f"The policy of cluster {cluster}", who, version)
+def merged(first: Documents, second: Documents) -> Documents:
+    """Both; the policy or attachment of a key that was changed last.
+
+    Without a time, or of the same time, that of the second. Of a name that both have under
+    different ids, that of the first gets the name of its cluster behind it, or its id. A unit that
+    either has enabled is enabled: its policies may use it.
+    """
+    policies = {**first.policies, **second.policies}
+    attachments = {**first.attachments, **second.attachments}
+    for key, policy in first.policies.items():
+        if policy.changed_at_s > policies[key].changed_at_s:
+            policies[key] = policy
+    for cluster, attachment in first.attachments.items():
+        if attachment.changed_at_s > attachments[cluster].changed_at_s:
+            attachments[cluster] = attachment
+    taken = {policy.document.name.casefold(): key for key, policy in second.policies.items()}
+    for key, policy in policies.items():
+        if taken.setdefault(policy.document.name.casefold(), key) != key:
+            [whose, *_] = [*first.clusters_of(key), key]
+            name = f"{policy.document.name} ({whose})"
+            document = structs.replace(policy.document, name=name)
+            policies[key] = structs.replace(policy, document=document)
+    enabled = {key: unit for key, unit in first.units.items() if unit.is_enabled}
+    return Documents(policies, attachments, {**first.units, **second.units, **enabled})

@@ -1,4 +1,4 @@
-"""Attach, read and detach the policies of clusters."""
+"""The policies in force of clusters."""
 
 from collections.abc import Callable, Collection
 from typing import TypeVar
@@ -15,7 +15,6 @@ from scheduler_worker.errors import ClusterPolicyError, Conflict, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.policies.policy_rules import uses
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Fleet, Replica
 
@@ -27,7 +26,7 @@ second one would come second in every attempt."""
 
 
 class ClusterPolicies:
-    """Attaches, reads and detaches policies.
+    """Reads policies, and puts them in force.
 
     The policy is a record of the cluster's own scope: every worker receives it with the next grant
     of the cluster's lock, and each commit is guarded by its version. So every decision that is
@@ -45,38 +44,10 @@ class ClusterPolicies:
         """The policy of clusters without one of their own."""
         return self._pipelines().nova_policy
 
-    def attach(self, cluster: str, policy: ClusterPolicy) -> None:
-        """Put a policy in force; attaching the same document again is a no-op.
-
-        Raises:
-            RequestError: there is no such cluster, the policy cannot be compiled, or a unit that it
-                uses is not enabled.
-            Conflict: another document has this id and version, or a later version is in force.
-            StateUnavailable: the store cannot be reached.
-        """
-        self._fleet.known_cluster(cluster)
-        self._compile(policy)
-        self._check_enabled(policy)
-
-        def chosen(now: ClusterPolicy | None) -> ClusterPolicy:
-            if now is None or now == policy or now.id != policy.id or now.version < policy.version:
-                return policy
-            raise Conflict(
-                f"Cluster {cluster} has policy {now.reference} already; a changed policy needs a "
-                f"version above {now.version}."
-            )
-
-        self.settle(cluster, chosen)
-
-    def detach(self, cluster: str) -> None:
-        """Return to the policy ``nova``. Raises as :meth:`attach` does."""
-        self._fleet.known_cluster(cluster)
-        self.settle(cluster, lambda _: None)
-
     def settle(
         self, cluster: str, stored: Callable[[ClusterPolicy | None], ClusterPolicy | None]
     ) -> bool:
-        """Put the document of a system of record in force; whether it was not already.
+        """Put the document of the book in force; whether it was not already.
 
         ``stored`` gets what is in force and reads that record (None: the policy ``nova``) each time
         *after* the version of what is in force was read, which the write then guards. So of two
@@ -103,7 +74,7 @@ class ClusterPolicies:
     def settle_units(self, stored: Callable[[], Collection[str]]) -> bool:
         """Put in force which units are enabled; whether that was not so already.
 
-        ``stored`` reads their ids from a system of record, when and why as in :meth:`settle`.
+        ``stored`` reads their ids from the book, when and why as in :meth:`settle`.
 
         Raises:
             Conflict: others switched the same units during each of several attempts.
@@ -121,21 +92,13 @@ class ClusterPolicies:
         return self._settled(known, lambda: known.units, puts, "The list of enabled units")
 
     def in_force(self, cluster: str) -> ClusterPolicy:
-        """The policy in force for a cluster. Raises as :meth:`attach` does."""
+        """The policy in force for a cluster.
+
+        Raises RequestError where there is no such cluster, StateUnavailable.
+        """
         replica = self._fleet.known_cluster(cluster)
         with replica.reading(self._fleet.store):
             return replica.policy or self.nova
-
-    def _check_enabled(self, policy: ClusterPolicy) -> None:
-        """Raises RequestError where the policy, which compiles, uses units that are not enabled."""
-        catalogue = self._pipelines().catalogue.limited_to(self._fleet.globals.units)
-        problems = [
-            f"{kind} {use.unit} {problem}"
-            for kind, use in uses(policy)
-            if (problem := catalogue.problem(use.unit, kind)) is not None
-        ]
-        if problems:
-            raise RequestError("policy", "; ".join(problems))
 
     def _compile(self, policy: ClusterPolicy | None) -> None:
         try:

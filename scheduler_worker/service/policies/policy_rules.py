@@ -30,9 +30,7 @@ def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, 
     ``names`` has the names of all policies, by id. Raises Invalid or NameTaken.
     """
     _check_texts(policy)
-    for policy_id, name in names.items():
-        if policy_id != policy.id and name.casefold() == policy.name.casefold():
-            raise NameTaken(policy.name)
+    check_name(policy, names)
     _check_units("filters", UnitKind.FILTER, policy.filters, units)
     _check_positions(policy)
     _check_units("weights", UnitKind.WEIGHT, policy.weights, units)
@@ -41,6 +39,24 @@ def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, 
         _check_units("balance", UnitKind.BALANCE, [policy.balance], units)
     _check_units("selector", UnitKind.SELECTOR, [policy.selector], units)
     check_parameters(policy, policy.parameters, units)
+
+
+def check_name(policy: ClusterPolicy, names: Mapping[str, str]) -> None:
+    """Raises NameTaken where another policy has the name, in any letter case."""
+    for policy_id, name in names.items():
+        if policy_id != policy.id and name.casefold() == policy.name.casefold():
+            raise NameTaken(policy.name)
+
+
+def check_enabled(policy: ClusterPolicy, units: PolicyUnits) -> None:
+    """Raises Invalid with all units of the policy that cannot be used, and why."""
+    problems = [
+        f"{kind} {use.unit} {problem}"
+        for kind, use in uses(policy)
+        if (problem := units.problem(use.unit, kind)) is not None
+    ]
+    if problems:
+        raise Invalid("policy", "; ".join(problems))
 
 
 def check_parameters(
@@ -105,7 +121,7 @@ def declarations(policy: ClusterPolicy, units: PolicyUnits) -> dict[str, list[De
     """The parameters that units of the policy declare, by name."""
     declared: dict[str, list[Declaration]] = {}
     for kind, use in uses(policy):
-        unit, entry = units.used(use.unit, kind), units.catalogue.find(use.unit, kind)
+        unit, entry = units.used(use.unit, kind), units.catalogue.entries.get((kind, use.unit))
         declared_in = None if entry is None else entry.unit.parameters_type
         for parameter in () if unit is None else unit.parameters:
             declaration = Declaration(use.unit, parameter, declared_in)
@@ -124,7 +140,7 @@ def switchable(units: PolicyUnits, name: str) -> list[PolicyUnit]:
     if not named:
         raise NotFound("unit", name)
     for unit in named:
-        entry = units.catalogue.find(unit.name, unit.kind)
+        entry = units.catalogue.entries.get((unit.kind, unit.name))
         if entry is None:
             raise Invalid("unit", f"{unit.name} is not installed any more")
         if entry.problem is not None:
@@ -192,10 +208,8 @@ def _check_units(field: str, kind: UnitKind, used: Iterable[UnitUse], units: Pol
         if use.unit in seen:
             raise Invalid(name, f"the unit is used twice; a policy uses a {kind} once")
         seen.add(use.unit)
-        if (problem := units.catalogue.problem(use.unit, kind)) is not None:
+        if (problem := units.problem(use.unit, kind)) is not None:
             raise Invalid(name, problem)
-        if units.used(use.unit, kind) is None:
-            raise Invalid(name, "the unit was removed; restart the API to register it again")
 
 
 def _check_positions(policy: ClusterPolicy) -> None:
@@ -213,7 +227,7 @@ def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:
             raise Invalid(field, f"factor {weight.factor} is no finite number")
         if abs(weight.factor) > _MOST_FACTOR:
             raise Invalid(field, f"factor {weight.factor:g} is not between +/-{_MOST_FACTOR}")
-        entry = units.catalogue.find(weight.unit, UnitKind.WEIGHT)
+        entry = units.catalogue.entries.get((UnitKind.WEIGHT, weight.unit))
         is_cost = entry is None or getattr(entry.unit, "lower_is_better", False)
         if weight.factor < 0 and is_cost:
             raise Invalid(field, f"factor {weight.factor:g} of a cost is not 0 or above")

@@ -1,14 +1,14 @@
 """The units that policies may use, as administrators see them: one entry for each kind of a unit.
 
 Units that come with the worker are in the catalogue. User units are listed once they have
-been registered in the policy store, so that one which is not installed any more is still known, as
+been registered in the book, so that one which is not installed any more is still known, as
 disabled, and one that was removed is not offered.
 """
 
 from collections.abc import Iterable, Iterator
 
+from scheduler_worker.model.documents import StoredUnit
 from scheduler_worker.model.policies import UnitFacts
-from scheduler_worker.policy_store import StoredUnit
 from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, Parameter, UnitKind
 
 
@@ -41,6 +41,14 @@ class PolicyUnits:
 
     def find(self, unit_id: str) -> PolicyUnit | None:
         return self._by_id.get(unit_id)
+
+    def problem(self, name: str, kind: UnitKind) -> str | None:
+        """Why a policy cannot use the unit as that kind; None: it can."""
+        unit = self.used(name, kind)
+        if unit is not None and unit.is_enabled:
+            return None
+        removed = "the unit was removed; restart a process that has it to register it again"
+        return self.catalogue.problem(name, kind) or removed
 
     def used(self, name: str, kind: UnitKind) -> PolicyUnit | None:
         """The unit that a policy means by a name."""

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from scheduler_worker.errors import PolicyStoreUnavailable, StateUnavailable
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.operations.callers import Grant
 from tests.support.interrupted import raising
 from tests.support.rest import Rest
@@ -41,7 +41,7 @@ def test_the_description_names_every_operation_once(rest):
     paths = rest.v1.description["paths"].values()
     operations = [each for methods in paths for each in methods.values()]
     names = [each["operationId"] for each in operations]
-    assert len(names) == len(set(names)) == 48
+    assert len(names) == len(set(names)) == 49
     assert all(each["summary"] for each in operations)
 
 
@@ -90,7 +90,7 @@ def test_who_may_not_change_it_is_not_told_what_is_wrong_with_a_body(rest):
     rest.add_user("reader", Grant("reader"))
     body = msgspec.json.encode({"text": 7})
     problem(rest.request("PUT", ONE, body, headers=JSON, user="reader"), 403)
-    [entry] = rest.store.audit()
+    *_, entry = rest.book.audit()
     assert (entry.user, entry.action, entry.result) == ("reader", "tuning:edit", "refused")
 
 
@@ -243,6 +243,6 @@ def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
 
 
 def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
-    monkeypatch.setattr(rest.store, "record", raising(PolicyStoreUnavailable("no database")))
-    assert "policy store" in problem(put(rest), 503)["detail"]
+    monkeypatch.setattr(rest.book, "record", raising(StateUnavailable("no Redis")))
+    assert "shared state" in problem(put(rest), 503)["detail"]
     assert {each.name: each.text for each in rest.tuning.current()} == {}

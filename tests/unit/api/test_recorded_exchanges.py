@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from scheduler_worker.api.presentation import cluster_id
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.service.documents.audit import Actor
 from tests.support.rest import Rest
 from tests.support.web import PASSWORD
 
@@ -69,7 +69,7 @@ def missing(wanted: ET.Element, found: ET.Element, path: str = "") -> list[str]:
 def played():
     """Every exchange with the answer of this server."""
     rest = Rest("Default")
-    rest.administration.attachments.attach("Default", Actor("setup"), policy="none")
+    rest.administration.attach("Default", Actor("setup"), policy="none")
     names = {CLUSTER: cluster_id("Default"), "password=secret": f"password={PASSWORD}"}
     found = []
     for exchange in EXCHANGES:

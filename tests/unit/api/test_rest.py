@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 from xml.sax.saxutils import escape
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from scheduler_worker.api.presentation import cluster_id
-from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.errors import ArchiveUnavailable
+from scheduler_worker.model.audit import AuditEntry
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.operations.callers import Grant
-from scheduler_worker.policy_store import AuditEntry
-from tests.support.interrupted import raising
+from scheduler_worker.service.documents import rules
+from scheduler_worker.service.documents.book import Edited
+from tests.support.interrupted import before_next, raising
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, Rest
 from tests.support.rest_bodies import (
     JSON,
@@ -63,7 +66,7 @@ def test_a_unit_has_its_properties_with_regexes(rest):
 
 def test_units_in_use_and_internal_ones_cannot_be_removed(rest):
     assert "none" in fault(rest.request("DELETE", f"/schedulingpolicyunits/{CPU}"), 409)
-    unit = next(u for u in rest.administration.library.units() if u.name == "RankSum")
+    unit = next(u for u in rest.administration.library().units if u.name == "RankSum")
     detail = fault(rest.request("DELETE", f"/schedulingpolicyunits/{unit.id}"), 400)
     assert "comes with the worker" in detail
 
@@ -145,7 +148,7 @@ def test_a_policy_that_is_sent_back_as_it_was_read_is_the_same(rest):
         assert rest.request("PUT", path, text, headers=headers).status_code == 200
     cluster = f"/clusters/{cluster_id('east')}"
     assert rest.request("PUT", cluster, rest.request("GET", cluster).data).status_code == 200
-    assert rest.administration.library.policy(policy).document.version == 4
+    assert rest.administration.library().policy(policy).document.version == 4
     assert "locked" in fault(update(rest, NONE, "<description>x</description>"), 400)
 
 
@@ -182,12 +185,12 @@ def test_clients_send_parts_back_as_they_are_or_empty(rest, text, is_as_now):
     xml(add(rest, policy, "filters", CPU, FIRST))
     xml(add(rest, policy, "filters", MEMORY))
     xml(add(rest, policy, "weights", CPU_WEIGHT, "<factor>2</factor>"))
-    before = rest.administration.library.policy(policy).document
+    before = rest.administration.library().policy(policy).document
     if is_as_now:
         assert xml(update(rest, policy, text)).get("id") == policy
     else:
         assert "cannot be set here" in fault(update(rest, policy, text), 400)
-    assert rest.administration.library.policy(policy).document == before
+    assert rest.administration.library().policy(policy).document == before
 
 
 @pytest.mark.parametrize("stored", [0, 1])
@@ -387,7 +390,7 @@ def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
     for each in attempts:
         assert "not authorized" in fault(each, 403)
     assert rest.state() == before
-    refused = [each for each in rest.store.audit() if each.result == "refused"]
+    refused = [each for each in rest.book.audit() if each.result == "refused"]
     assert refused[7].reason == "the user has no right to policy:delete in east, west"
     assert [(each.user, each.action) for each in refused] == [
         ("nobody", "api:read"),
@@ -405,23 +408,17 @@ def test_an_edit_is_not_made_in_a_cluster_that_was_attached_since_its_check(rest
     rest.add_user("east", Grant("policy_editor", "east"))
     policy = made(rest, "own", user="east")
     xml(attach(rest, "east", policy, user="east"))
-    replace = rest.store.replace
-
-    def overtaken(*arguments, **more):
-        monkeypatch.setattr(rest.store, "replace", replace)
-        xml(attach(rest, "west", policy))
-        replace(*arguments, **more)
-
     for edit in (
         lambda: update(rest, policy, "<description>x</description>", user="east"),
         lambda: add(rest, policy, "filters", CPU, user="east"),
     ):
         xml(attach(rest, "west", NONE))
-        monkeypatch.setattr(rest.store, "replace", overtaken)
-        before = rest.store.policy(policy)
+        overtake = partial(attach, rest, "west", policy)
+        before_next(monkeypatch, rest.world.state, "write", overtake)
+        before = rest.book.documents().policy(policy)
         assert "not authorized" in fault(edit(), 403)
-        assert rest.store.policy(policy) == before
-    assert rest.store.audit()[-1].reason == "the user has no right to policy:edit in east, west"
+        assert rest.book.documents().policy(policy) == before
+    assert rest.book.audit()[-1].reason == "the user has no right to policy:edit in east, west"
 
 
 def test_what_a_user_may_do_in_their_clusters(many):
@@ -433,7 +430,7 @@ def test_what_a_user_may_do_in_their_clusters(many):
     xml(attach(rest, "east", NONE, user="east"))
     assert rest.request("DELETE", f"/schedulingpolicies/{own}", user="east").status_code == 200
     assert rest.request("GET", "/clusters", user="reader").status_code == 200
-    last = rest.store.audit()[-1]
+    last = rest.book.audit()[-1]
     assert (last.user, last.action, last.subject) == ("east", "policy.remove", own)
 
 
@@ -464,7 +461,7 @@ def test_any_text_in_a_policy_is_stored_as_it_is_or_refused(text):
     response = SHARED.request("POST", "/schedulingpolicies", body.encode())
     if response.status_code == 201:
         path = f"/schedulingpolicies/{xml(response, 201).get('id')}"
-        stored = SHARED.administration.library.policy(path.rpartition("/")[2]).document.name
+        stored = SHARED.administration.library().policy(path.rpartition("/")[2]).document.name
         assert stored == text.replace("\r\n", "\n").replace("\r", "\n")
         assert xml(SHARED.request("GET", path)).findtext("name") == stored
         assert SHARED.request("DELETE", path).status_code == 200
@@ -504,13 +501,13 @@ def test_a_path_with_two_slashes_leads_nowhere(rest):
     assert fault(rest.request("GET", "/schedulingpolicies//filters"), 404)
 
 
-def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
+def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
     def fail(error):
-        monkeypatch.setattr(rest.store, "policies", raising(error))
+        monkeypatch.setattr(rest.book, "documents", raising(error))
         return rest.request("GET", "/schedulingpolicies")
 
-    response = fail(PolicyStoreUnavailable("postgresql://db.example is away."))
-    assert "policy store cannot be used" in fault(response, 503)
+    response = fail(ArchiveUnavailable("postgresql://db.example is away."))
+    assert "archive of policies cannot be used" in fault(response, 503)
     assert "db.example" not in response.text
     assert "db.example" in caplog.text
     assert response.headers["Retry-After"] == "1"
@@ -534,10 +531,10 @@ def test_each_request_is_logged_with_its_id(rest, caplog):
 
 def test_a_unit_that_is_gone_is_still_shown(rest):
     policy = made(rest)
-    stored = rest.store.policy(policy)
+    stored = rest.book.documents().policy(policy)
     document = structs.replace(stored.document, filters=(FilterUse(unit="Gone"),))
     gone = structs.replace(stored, document=document)
     entry = AuditEntry(at_s=1.0, user="anna", action="policy.update", subject=policy)
-    rest.store.replace(gone, expected_version=stored.document.version, audit=entry)
+    rest.book.edit(lambda now: Edited(rules.replaced(now, gone), [entry]))
     [found] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/filters"))
     assert found.get("id") == "Gone"

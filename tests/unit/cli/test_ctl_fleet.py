@@ -1,15 +1,11 @@
 """scheduler-workerctl over the bus: against a worker in this process."""
 
-import io
 import json
-import os
-import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-import yaml
 
 from scheduler_worker.cli import fleet
 from scheduler_worker.cli.ctl import main
@@ -20,29 +16,12 @@ from tests.support.commands import plain
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hosts.yaml"
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}}
-PACKING = {
-    "id": "p1",
-    "name": "packing",
-    "filters": [{"unit": "RamFilter"}],
-    "weights": [{"unit": "RAMWeigher", "factor": -1.0}],
-}
 
 
 @pytest.fixture
 def reported(ctl):
     assert ctl("host", "report", str(EXAMPLE))[0] == 0
     return ctl
-
-
-@pytest.fixture
-def policy_file(tmp_path):
-    path = tmp_path / "policies.yaml"
-
-    def write(*policies):
-        path.write_text(yaml.safe_dump({"policies": list(policies or [PACKING])}))
-        return str(path)
-
-    return write
 
 
 # Clusters and hosts
@@ -149,166 +128,6 @@ def test_new_decisions_are_printed_as_they_are_made(decided, client, worker, mon
     _, out, _ = decided("decision", "tail", "-n", "0", "--json")
     printed = [json.loads(each)["instances"] for each in out.splitlines()]
     assert printed == [["later-1"], ["later-2"], ["later-3"]]
-
-
-# Policies
-
-
-def test_a_policy_of_a_file_is_put_in_force_exported_compared_and_withdrawn(
-    reported, policy_file, tmp_path
-):
-    path = policy_file()
-    assert reported("policy", "attach", path, "east", "west")[:2] == (
-        0, "east: packing@1\nwest: packing@1\n"
-    )  # fmt: skip
-    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
-    assert (listed["east"]["Policy"], listed["east"]["Id"]) == ("packing", "p1")
-    shown = plain(reported, "policy", "show", "east")
-    assert shown["weights"] == [{"unit": "RAMWeigher", "factor": -1.0}]
-    exported = tmp_path / "exported.yaml"
-    exported.write_text(reported("policy", "export")[1])
-    assert yaml.safe_load(exported.read_text())["policies"][0]["name"] == "packing"
-    assert reported("policy", "diff", "east", "west") == (0, "", "")
-    assert reported("policy", "diff", "east", "--file", str(exported)) == (0, "", "")
-    assert reported("policy", "detach", "west")[:2] == (0, "west: nova\n")
-    assert "-  name: packing" in reported("policy", "diff", "east", "west")[1]
-
-
-def test_an_import_changes_the_clusters_that_have_the_policy(reported, policy_file):
-    reported("policy", "attach", policy_file(), "east")
-    assert reported("policy", "import", policy_file())[:2] == (
-        0, "The clusters have these policies already, or others.\n"
-    )  # fmt: skip
-    changed = PACKING | {"filters": []}
-    status, out, err = reported("policy", "import", policy_file(changed))
-    assert (status, "pass --yes" in err) == (1, True)
-    assert "-  - {unit: RamFilter}" in out
-    status, out, _ = reported("policy", "import", policy_file(changed), "--yes")
-    assert (status, out.splitlines()[-1]) == (0, "east: packing@2")
-    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
-    assert (listed["east"]["Filters"], listed["west"]["Policy"]) == (0, "nova")
-
-
-def test_of_several_policies_one_has_to_be_named(reported, policy_file):
-    path = policy_file({"name": "a"}, {"name": "b"})
-    status, _, err = reported("policy", "attach", path, "east")
-    assert (status, "--policy; there are: a, b" in err) == (2, True)
-    assert reported("policy", "attach", path, "east", "--policy", "b")[0] == 0
-
-
-def test_nothing_is_attached_where_one_of_the_clusters_is_unknown(reported, policy_file):
-    status, _, err = reported("policy", "attach", policy_file(), "east", "nowhere")
-    assert (status, "'nowhere'" in err) == (1, True)
-    assert {each["Policy"] for each in plain(reported, "policy", "list")} == {"nova"}
-
-
-@pytest.fixture
-def editor(tmp_path, monkeypatch):
-    """Sets an editor that replaces a text by another; returns the files that it was given."""
-    script, seen = tmp_path / "editor.py", tmp_path / "seen"
-    seen.write_text("")
-    monkeypatch.delenv("VISUAL", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    def replacing(old, new, status=0):
-        script.write_text(
-            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
-            f"path.write_text(path.read_text().replace({old!r}, {new!r}))\n"
-            f"pathlib.Path({str(seen)!r}).open('a').write(f'{{path}}\\n')\nsys.exit({status})\n"
-        )
-        monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
-        return lambda: [Path(each) for each in seen.read_text().splitlines()]
-
-    return replacing
-
-
-def test_an_edited_policy_is_in_force(reported, policy_file, editor):
-    reported("policy", "attach", policy_file(), "east", "west")
-    files = editor("factor: -1.0", "factor: 2.0")
-    status, out, _ = reported("policy", "edit", "east")
-    assert status == 0
-    assert "+  - {unit: RAMWeigher, factor: 2.0}" in out
-    assert out.endswith("east: packing@2\n")
-    assert plain(reported, "policy", "show", "east")["weights"][0]["factor"] == 2.0
-    assert plain(reported, "policy", "show", "west")["version"] == 1
-    assert not files()[0].exists()
-
-
-def test_editing_the_policy_of_the_options_makes_one_of_the_cluster(reported, editor):
-    editor("name: east", "name: own")
-    status, out, _ = reported("policy", "edit", "east")
-    assert (status, out.splitlines()[-1]) == (0, "east: own@1")
-    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
-    assert listed["east"]["Id"] != "nova"
-    assert listed["west"]["Policy"] == "nova"
-
-
-def test_an_unchanged_text_changes_nothing(reported, editor):
-    files = editor("no such text", "")
-    assert reported("policy", "edit", "east")[:2] == (0, "east: nothing was changed\n")
-    assert not files()[0].exists()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said", "expected"),
-    [("RamFilter", "Nope", 1), ("policies:", "policys:", 2), ("name: packing", "name: [", 2)],
-)
-def test_a_text_that_is_refused_is_kept(reported, policy_file, editor, wrong, said, expected):
-    reported("policy", "attach", policy_file(), "east")
-    files = editor(wrong, said)
-    status, _, err = reported("policy", "edit", "east")
-    [kept] = files()
-    assert status == expected
-    assert f"the text is kept in {kept}" in err
-    assert said in kept.read_text()
-    assert (os.stat(kept).st_mode & 0o777) == 0o600
-    assert plain(reported, "policy", "show", "east")["version"] == 1
-
-
-def test_a_refused_text_may_be_edited_again(reported, policy_file, editor, monkeypatch):
-    reported("policy", "attach", policy_file(), "east")
-    files = editor("RamFilter", "Nope")
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-        def readline(self, *_):
-            editor("Nope", "DiskFilter")
-            return "y\n"
-
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    status, out, err = reported("policy", "edit", "east")
-    assert (status, "Nope" in err, out.endswith("east: packing@2\n")) == (0, True, True)
-    assert len(set(files())) == 1
-
-
-def test_an_editor_that_fails_changes_nothing(reported, editor, monkeypatch):
-    files = editor("RAMWeigher", "CPUWeigher", status=3)
-    status, _, err = reported("policy", "edit", "east")
-    assert (status, "ended with 3" in err) == (2, True)
-    assert files()[0].exists()
-    monkeypatch.setenv("EDITOR", "/no/such/editor")
-    assert "cannot be run" in reported("policy", "edit", "east")[2]
-    assert {each["Policy"] for each in plain(reported, "policy", "list")} == {"nova"}
-
-
-def test_an_edit_that_another_one_overtook_is_refused(
-    reported, policy_file, editor, client, monkeypatch
-):
-    from scheduler_worker.cli import policies
-
-    reported("policy", "attach", policy_file(), "east")
-    files, run = editor("RamFilter", "DiskFilter"), policies._open_editor
-
-    def overtaken(path):
-        run(path)
-        client.attach_cluster_policy("east", {"id": "p2", "name": "other", "version": 1})
-
-    monkeypatch.setattr(policies, "_open_editor", overtaken)
-    status, _, err = reported("policy", "edit", "east")
-    assert (status, "changed by someone else" in err, str(files()[0]) in err) == (1, True, True)
-    assert plain(reported, "policy", "show", "east")["name"] == "other"
 
 
 # Workers

@@ -20,7 +20,7 @@ def office():
 
 def read(office, *, filters=(), weights=(), balances=(), theirs=(), before=None, **fields):
     policy = types.Policy(**{"id": "p", "name": "packing", **fields})
-    units = EngineUnits(theirs, office.desk.library.units())
+    units = EngineUnits(theirs, office.desk.library().units)
     engine = EnginePolicy(policy, list(filters), list(weights), list(balances))
     return imported(engine, units, before)
 

@@ -17,9 +17,12 @@ class Parts:
     """What the API needs, as a test wants it, and why the process has failed."""
 
     def __init__(self):
-        self.state = self.store = self.failed = None
+        self.state = self.archive = self.failed = None
         self.monitor = ApiMonitor(
-            Dependencies({"state": lambda: self.state, "policy store": lambda: self.store}),
+            Dependencies(
+                {"state": lambda: self.state, "archive": lambda: self.archive},
+                dispensable=["archive"],
+            ),
             failure=lambda: self.failed,
             settings=MonitoringSettings(),
         )
@@ -68,21 +71,23 @@ def test_refusals_by_the_limit_of_rates_are_counted(parts):
 
 def test_what_cannot_be_used_is_missing_and_down(parts):
     assert parts.monitor.missing() == []
-    assert parts.samples("dependency_up") == {("state",): 1, ("policy store",): 1}
+    assert parts.samples("dependency_up") == {("state",): 1, ("archive",): 1}
     other = Parts()
-    other.store = "no database"
-    assert other.monitor.missing() == ["no database"]
-    assert other.samples("dependency_up") == {("state",): 1, ("policy store",): 0}
-    other.failed = "the HTTP server: broken"
-    assert other.monitor.missing() == ["the HTTP server: broken", "no database"]
+    other.state, other.failed = "no Redis", "the HTTP server: broken"
+    assert other.monitor.missing() == ["the HTTP server: broken", "no Redis"]
+    assert other.samples("dependency_up") == {("state",): 0, ("archive",): 1}
+    without = Parts()
+    without.archive = "no database"
+    assert without.monitor.missing() == []
+    assert without.samples("dependency_up") == {("state",): 1, ("archive",): 0}
 
 
 def test_what_does_not_answer_is_named():
     waits = threading.Event()
     monitor = ApiMonitor(
-        Dependencies({"policy store": lambda: "down" if waits.wait(30) else None}),
+        Dependencies({"archive": lambda: "down" if waits.wait(30) else None}),
         failure=lambda: None,
         settings=MonitoringSettings(),
     )
-    assert monitor.missing() == ["the policy store does not answer within 2 s"]
+    assert monitor.missing() == ["the archive does not answer within 2 s"]
     waits.set()

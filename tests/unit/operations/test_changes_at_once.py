@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import Conflict, EditConflict, InUse
+from scheduler_worker.errors import Conflict, EditConflict
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.balancing import set_balancing_mode, withdraw_balancing_mode
@@ -19,7 +19,7 @@ from scheduler_worker.operations.tuning import (
     withdraw_tuning_policy,
 )
 from scheduler_worker.operations.workers import dismiss_worker
-from scheduler_worker.service.policies.audit import Audit
+from scheduler_worker.service.documents.audit import Audit
 from scheduler_worker.service.state.presence import Presence
 from tests.support.edges import filled
 from tests.support.services import ADMINISTRATOR
@@ -58,7 +58,7 @@ CASES: list[tuple[Operation[Any, Any], dict[str, Any], Any, type[Exception]]] = 
         EditConflict,
     ),
     (remove_policy, {"id": "packing"}, EDITED, EditConflict),
-    (remove_policy, {"id": "packing"}, ATTACHED, InUse),
+    (remove_policy, {"id": "packing"}, ATTACHED, EditConflict),
     (attach_cluster, {"name": "east", "policy": "nova"}, ATTACHED, EditConflict),
     (set_tuning_policy, TUNED, also(set_tuning_policy, **TUNED), Conflict),
     (set_tuning_policy, TUNED, also(reset_tuning_policies), Conflict),
@@ -70,24 +70,28 @@ CASES: list[tuple[Operation[Any, Any], dict[str, Any], Any, type[Exception]]] = 
     (release_reservation, {"id": "one"}, confirm, Conflict),
     (dismiss_worker, {"worker": "w0"}, come_back, Conflict),
 ]
-INDEPENDENT = {"switch_unit"}
+INDEPENDENT = {"switch_unit", "remove_unit"}
 """Conditional changes whose effect is the same after whichever other one."""
 
 
 class Interrupted(Audit):
     """An audit that keeps nothing, and a check of what was seen: before both, once, ``act``."""
 
-    def __init__(self, clock, act) -> None:
-        super().__init__(clock)
+    def __init__(self, world, act) -> None:
+        super().__init__(world.desk.book, world.clock)
         self._act = act
+        self._seen: object = None
 
     def record(self, _entry) -> None:
         act, self._act = self._act, None
         if act is not None:
             act()
 
-    def check_match(self, _resource, is_needed=True) -> None:
+    def check_match(self, resource, is_needed=True) -> None:
+        self._seen = self._seen or resource
         self.record(None)
+        if resource != self._seen:  # it is asked again on what is there then
+            raise EditConflict("it", "anna", 2)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_a_change_by_another_user_since_the_reading_stays(operation, given, othe
         other(rest)
         after.append(rest.state())
 
-    audit = Interrupted(rest.clock, act)
+    audit = Interrupted(rest.world, act)
     access = Access(Rights(), audit)
     call = Call(operation, rest.services, ADMINISTRATOR, access, check_match=audit.check_match)
     with pytest.raises(error):

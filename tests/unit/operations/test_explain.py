@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named(world, flavors, spec, field):
 
 def test_a_policy_that_this_worker_cannot_use_is_a_problem_of_its_cluster_alone(world):
     policy = ClusterPolicy(id="p", name="p", version=1, filters=(FilterUse(unit="RamFilter"),))
-    world.services.policies.attach("east", policy)
+    world.services.policies.settle("east", lambda _: policy)
     beside = World(state=world.state, clock=world.clock, filters=())
     [small] = count(beside, SMALL)
     east, west = small.clusters

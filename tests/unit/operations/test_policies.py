@@ -1,5 +1,6 @@
 """Clusters, cluster policies with their history, and the units that policies use."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from scheduler_worker.errors import (
     Invalid,
     NotFound,
 )
+from scheduler_worker.model.audit import AuditEntry
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.clusters import (
     attach_cluster_policy,
@@ -34,8 +36,8 @@ from scheduler_worker.operations.policies import (
     remove_policy,
 )
 from scheduler_worker.operations.units import get_unit, list_units, switch_unit
-from scheduler_worker.policy_store import AuditEntry
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.service.documents.audit import Actor
+from tests.support.interrupted import before_next
 from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE
 
 TEXT = {
@@ -55,7 +57,7 @@ def policy(rest):
 
 
 def test_clusters_have_the_policy_in_force(rest):
-    rest.administration.attachments.attach("east", Actor("anna"), policy=NONE)
+    rest.administration.attach("east", Actor("anna"), policy=NONE)
     rest.world.place("one", requested_destination={"host": "host-east"})
     east, west = rest.call(list_clusters).items
     assert (east.policy.id, east.policy.name, east.policy.version) == (NONE, "none", 1)
@@ -148,15 +150,15 @@ def test_the_history_says_who_attached_and_detached_which_cluster_from_where(res
     rest.call(attach_cluster, name="east", policy=policy.id)
     rest.call(put_policy, id=policy.id, **TEXT | {"filters": []})
     bert = Actor("bert", "command on admin1")
-    rest.administration.attachments.attach("east", bert, policy=NONE)
+    rest.administration.attach("east", bert, policy=NONE)
     over_rpc: list[dict[str, Any]] = [
         {"action": "policy.attach", "after": msgspec.json.encode({"id": policy.id}).decode()},
         {"action": "policy.detach", "before": msgspec.json.encode({"id": policy.id}).decode()},
     ]
     for each in over_rpc:
-        rest.store.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **each))
+        rest.book.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **each))
     refused = {"result": "refused", **over_rpc[0]}
-    rest.store.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **refused))
+    rest.book.record(AuditEntry(at_s=1.0, user="c", origin="RPC", subject="west", **refused))
     edits = rest.call(list_policy_history, id="Packed").items
     assert [(each.action, each.cluster, each.user, each.origin) for each in edits] == [
         ("create", None, "anna", "127.0.0.1"),
@@ -176,15 +178,15 @@ def test_the_history_says_who_attached_and_detached_which_cluster_from_where(res
     assert paged == edits
 
 
-def test_what_was_in_force_before_and_after_an_attachment_by_rpc_is_audited(rest):
-    rest.call(attach_cluster_policy, cluster="east", policy={"id": "p", "name": "p", "version": 1})
+def test_what_is_attached_over_rpc_has_its_history(rest):
+    rest.call(attach_cluster_policy, cluster="east", policy={"id": "p", "name": "p", "version": 4})
     rest.call(detach_cluster_policy, cluster="east")
-    found = [
-        (entry.action, *(text and msgspec.json.decode(text)["name"] for text in texts))
-        for entry in rest.world.audited()
-        for texts in [(entry.before, entry.after)]
-    ]
-    assert sorted(found) == [("policy.attach", "nova", "p"), ("policy.detach", "p", None)]
+    edits = rest.call(list_policy_history, id="p").items
+    assert [(each.action, each.version, each.cluster) for each in edits] == [
+        ("create", 4, None), ("attach", None, "east"), ("detach", None, "east"),
+    ]  # fmt: skip
+    found = rest.call(list_cluster_history, name="east").items
+    assert [each.id for each in found] == ["p", "nova"]
 
 
 def test_a_history_is_whole_however_many_entries_the_store_answers_at_once(
@@ -234,13 +236,22 @@ def test_editors_change_what_is_of_their_clusters_alone(rest, policy):
 
 
 def test_an_edit_fails_if_a_cluster_was_attached_since_its_check(rest, policy, monkeypatch):
-    replace = rest.store.replace
-
-    def overtaken(*arguments, **more):
-        rest.call(attach_cluster, name="west", policy=policy.id)
-        replace(*arguments, **more)
-
-    monkeypatch.setattr(rest.store, "replace", overtaken)
-    with pytest.raises(EditConflict, match="The policy of cluster west"):
+    attach = partial(rest.call, attach_cluster, name="west", policy=policy.id)
+    before_next(monkeypatch, rest.world.state, "write", attach)
+    with pytest.raises(Forbidden):
         rest.call(put_policy, id=policy.id, caller=EDITOR, **TEXT | {"name": "y"})
     assert rest.call(get_policy, id=policy.id).name == "packed"
+
+
+def test_who_names_a_version_must_have_seen_the_latest(rest, policy):
+    rest.call(put_policy, id=policy.id, version=1, **TEXT | {"filters": []})
+    attached = rest.call(attach_cluster, name="east", policy=policy.id, version=0)
+    for operation, asked in (
+        (put_policy, {"id": policy.id, "version": 1} | TEXT),
+        (remove_policy, {"id": policy.id, "version": 1}),
+        (attach_cluster, {"name": "east", "policy": "nova", "version": 0}),
+    ):
+        with pytest.raises(EditConflict, match="anna"):
+            rest.call(operation, **asked)
+    rest.call(attach_cluster, name="east", policy="nova", version=attached.version)
+    rest.call(remove_policy, id=policy.id, version=2)

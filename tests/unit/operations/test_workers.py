@@ -157,11 +157,11 @@ def test_what_is_wrong_is_listed_with_the_worst_first(rest):
     add(rest, "a", facts={"is_drained": True})
     add(rest, "b", facts={"version": "2"}, missing=("the bus cannot reach amqp://u:secret@r",))
     add(rest, "c", lately=Lately(errors={STATE_ERRORS.troubles[""].text: 2}))
-    rest.problems = {"state": [], "policy store": ["no connection"]}
+    rest.problems = {"state": [], "archive of policies": ["no connection"]}
     found = rest.call(get_health)
     assert (found.status, found.workers, found.serving) == ("failed", 3, 1)
     assert [(each.status, each.check) for each in found.findings] == [
-        ("failed", "the policy store, from this API process"),
+        ("failed", "the archive of policies, from this API process"),
         ("failed", "worker b"),
         ("warning", "the workers"),
         ("warning", "the workers"),

@@ -10,6 +10,7 @@ from scheduler_worker.errors import (
     ClusterLockTimeout,
     ConfigError,
     InternalError,
+    Invalid,
     NoValidHost,
     PlacementConflict,
     PlacementRefused,
@@ -33,6 +34,7 @@ def test_no_valid_host_is_novas():
     "error",
     [
         RequestError("spec_obj.flavor", "is missing: all of it"),
+        Invalid("filters.Memory", "is used twice: once is enough"),
         ClusterLockTimeout("c1: not granted within 5 s"),
         StateUnavailable(
             "The shared state cannot be used by the worker now; its log says why. Try again"
@@ -51,10 +53,26 @@ def test_our_errors_can_be_rebuilt(error):
         assert vars(rebuilt) == vars(error)
 
 
-def test_the_address_of_the_state_is_hidden_from_callers():
-    wire = to_wire(StateUnavailable("The shared state at redis1:6379 cannot be used: no write"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.EditConflict("Policy packing", "anna", 3),
+        errors.InUse("Policy packing", ["east"]),
+        errors.NameTaken("packing"),
+        errors.NotFound("policy", "packing"),
+    ],
+)
+def test_a_refused_change_keeps_its_class_and_its_sentence(error):
+    wire = to_wire(error)
+    rebuilt = from_wire(wire.module, wire.class_name, wire.message)
+    assert (type(rebuilt), str(rebuilt)) == (type(error), str(error))
+
+
+@pytest.mark.parametrize("kind", [StateUnavailable, errors.ArchiveUnavailable])
+def test_the_address_of_a_service_is_hidden_from_callers(kind):
+    wire = to_wire(kind("What is at redis1:6379 cannot be used: no write"))
     assert "redis1" not in json.dumps([wire.message, wire.args, wire.kwargs])
-    assert wire.class_name == "StateUnavailable"
+    assert wire.class_name == kind.__name__
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def world() -> World:
 
 
 def attach(world: World, policy: Any) -> None:
-    ClusterPolicies(world.fleet, lambda: world.pipelines).attach("default", policy)
+    ClusterPolicies(world.fleet, lambda: world.pipelines).settle("default", lambda _: policy)
 
 
 def virt(percent: int, **facts: Any) -> dict[str, Any]:

@@ -48,12 +48,7 @@ def upgrade() -> None:
         sa.CheckConstraint("name <> ''", "name"),
         **OPTIONS,
     )
-    op.create_table(
-        "policy_user_unit",
-        _reference("policy_id", "policy.id", primary_key=True, ondelete="CASCADE"),
-        _reference("unit_id", "policy_unit.id", primary_key=True, index=True),
-        **OPTIONS,
-    )
+    op.create_table(*user_units(), **OPTIONS)
     op.create_table(
         "policy_cluster",
         sa.Column("cluster", sa.String(128), primary_key=True),
@@ -70,6 +65,15 @@ def downgrade() -> None:
     """Drop the tables with all that they hold."""
     for table in ("policy_cluster", "policy_user_unit", "policy", "policy_unit"):
         op.drop_table(table)
+
+
+def user_units() -> tuple[Any, ...]:
+    """The name and columns of the table of user units that policies use."""
+    return (
+        "policy_user_unit",
+        _reference("policy_id", "policy.id", primary_key=True, ondelete="CASCADE"),
+        _reference("unit_id", "policy_unit.id", primary_key=True, index=True),
+    )
 
 
 def _reference(

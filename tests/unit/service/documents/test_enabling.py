@@ -1,25 +1,20 @@
-"""Units from files: enabled and disabled, for policies of administrators and over RPC."""
+"""Units from files: enabled and disabled."""
 
 import pytest
-from msgspec import structs
 
 from scheduler_worker.errors import (
     InUse,
     Invalid,
     NotFound,
-    RequestError,
     StateUnavailable,
 )
-from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.units import with_external
 from scheduler_worker.service.state import records
-from tests.support.interrupted import raising
 from tests.support.office import ANNA, BERT, Office
 
 KEEP = PluginClass(file="keep.py", name="Keep", kind=UnitKind.FILTER, description="Keeps all.")
@@ -34,11 +29,7 @@ def filed():
         PluginFile(name="keep.py", classes=(KEEP, HEAP)),
         PluginFile(name="b.py", problem="odd"),
     ]
-    office.catalogue = with_external(office.catalogue, files)
-    office.pipelines = Pipelines(
-        office.catalogue, office.pipelines.nova_policy, office.world.options
-    )
-    office.desk = office.another()
+    office.use(with_external(office.world.pipelines.catalogue, files))
     office.desk.register_units()
     return office
 
@@ -49,7 +40,7 @@ def use_keep(office):
 
 
 def test_a_unit_from_a_file_waits_until_it_is_enabled(filed):
-    assert not filed.desk.library.unit(filed.unit_id("Keep")).is_enabled
+    assert not filed.desk.library().unit(filed.unit_id("Keep")).is_enabled
     with pytest.raises(
         Invalid,
         match=r"filters\.Keep: is disabled; enable it: scheduler-worker-manage unit enable Keep",
@@ -58,9 +49,9 @@ def test_a_unit_from_a_file_waits_until_it_is_enabled(filed):
     (unit,) = filed.desk.switch_unit("Keep", BERT, is_enabled=True)
     assert (unit.name, unit.is_enabled) == ("Keep", True)
     filed.desk.register_units()
-    assert filed.desk.library.unit(unit.id).is_enabled
+    assert filed.desk.library().unit(unit.id).is_enabled
     filed.desk.switch_unit("Keep", ANNA, is_enabled=True)  # it is already
-    _, entry = filed.store.audit()
+    entry = filed.audited()[-1]
     assert (entry.user, entry.action, entry.subject) == ("bert", "unit.enable", unit.id)
 
 
@@ -75,10 +66,10 @@ def test_a_unit_that_policies_use_is_not_disabled(filed):
 
 
 def test_a_file_that_cannot_be_used_is_listed_with_its_error(filed):
-    (broken,) = [each for each in filed.desk.library.units() if each.name == "b.py"]
+    (broken,) = [each for each in filed.desk.library().units if each.name == "b.py"]
     assert not broken.is_enabled
     assert broken.description == "b.py cannot be used: odd"
-    assert broken.id not in {each.id for each in filed.store.units()}
+    assert broken.id not in {each.id for each in filed.book.documents().units.values()}
     with pytest.raises(Invalid, match="odd"):
         filed.desk.switch_unit("b.py", BERT, is_enabled=True)
 
@@ -96,61 +87,30 @@ def test_only_units_from_files_are_switched(filed, name, error, why):
         filed.desk.switch_unit(name, BERT, is_enabled=False)
 
 
-# Over RPC
-
-BY_RPC = ClusterPolicy(id="rpc", name="by-rpc", version=1, filters=(FilterUse(unit="Keep"),))
-
-
 def switch(filed, *, is_enabled):
     return filed.desk.switch_unit("Keep", BERT, is_enabled=is_enabled)
 
 
 def enabled(office):
-    """The ids of the units that are enabled, as the shared state has them."""
+    """The ids of the units that are enabled, as workers have them."""
     changes = office.world.state.changes("@global", Seen())
     return {each.key[2:] for each in changes.entries if each.key.startswith(records.UNIT)}
 
 
-def test_a_policy_over_rpc_is_refused_until_its_units_are_enabled(filed):
-    with pytest.raises(
-        RequestError,
-        match=r"filter Keep is disabled; enable it: scheduler-worker-manage unit enable Keep$",
-    ):
-        filed.in_force.attach("east", BY_RPC)
-    assert filed.in_force.in_force("east").id == "nova"
+def test_a_unit_of_a_document_that_a_cluster_has_is_not_disabled(filed):
+    document = ClusterPolicy(id="rpc", name="by-rpc", version=1, filters=(FilterUse(unit="Keep"),))
+    with pytest.raises(Invalid, match="filter Keep is disabled"):
+        filed.desk.attach_document("east", document, ANNA)
     switch(filed, is_enabled=True)
-    beside = ClusterPolicies(filed.world.beside().fleet, lambda: filed.pipelines)
-    beside.attach("east", BY_RPC)  # another process, which asks no policy store
-    assert filed.in_force.in_force("east") == BY_RPC
-
-
-def test_all_units_that_are_not_enabled_are_named(filed):
-    policy = structs.replace(
-        BY_RPC,
-        filters=(FilterUse(unit="RamFilter"), *BY_RPC.filters),
-        weights=(WeightUse(unit="Heap"),),
-    )
-    with pytest.raises(RequestError) as refused:
-        filed.in_force.attach("east", policy)
-    assert "filter Keep is disabled" in str(refused.value)
-    assert "weight Heap is disabled" in str(refused.value)
-    assert "RamFilter" not in str(refused.value)
-
-
-def test_a_unit_of_a_policy_over_rpc_is_not_disabled(filed):
-    switch(filed, is_enabled=True)
-    for cluster in ("east", "west"):
-        filed.in_force.attach(cluster, BY_RPC)
-    with pytest.raises(InUse, match="Unit Keep is used by cluster east, cluster west"):
+    filed.another().administration.attach_document("east", document, ANNA)
+    with pytest.raises(InUse, match="Unit Keep is used by by-rpc"):
         switch(filed, is_enabled=False)
-    with pytest.raises(InUse, match="cluster east, cluster west"):
+    with pytest.raises(InUse, match="by-rpc"):
         filed.desk.remove_unit(filed.unit_id("Keep"), ANNA)
-    assert filed.desk.library.unit(filed.unit_id("Keep")).is_enabled
-    for cluster in ("east", "west"):
-        filed.in_force.detach(cluster)
+    filed.desk.attach("east", ANNA, policy="nova", parameters={})
+    filed.desk.remove("rpc", ANNA)
     switch(filed, is_enabled=False)
-    with pytest.raises(RequestError, match="Keep is disabled"):
-        filed.in_force.attach("east", BY_RPC)
+    assert filed.unit_id("Keep") not in enabled(filed)
 
 
 def test_a_removed_unit_leaves_no_record(filed):
@@ -162,26 +122,33 @@ def test_a_removed_unit_leaves_no_record(filed):
     assert filed.unit_id("Bought") in enabled(filed)
 
 
-def test_an_outage_leaves_the_switch_to_the_reconciler(filed, monkeypatch):
-    said: list[str] = []
-    reconciler = Reconciler(filed.desk, report=said.append)
+def test_an_outage_leaves_the_switch_to_the_upkeep(filed, monkeypatch):
+    write = filed.world.state.write
 
-    monkeypatch.setattr(filed.world.state, "write", raising(StateUnavailable("no Redis")))
-    with pytest.raises(StateUnavailable, match=r"is stored, .*within a minute .*no Redis"):
+    def writes(scope, *arguments, **named):
+        if scope == "@global":
+            raise StateUnavailable("no Redis")
+        return write(scope, *arguments, **named)
+
+    monkeypatch.setattr(filed.world.state, "write", writes)
+    with pytest.raises(
+        StateUnavailable, match=r"is stored, .*for units within a minute .*no Redis"
+    ):
         switch(filed, is_enabled=True)
+    upkeep, said = filed.parts.upkeep(), filed.parts.said
     for _ in range(2):
-        reconciler.reconcile()
-    assert said == ["Which units are enabled is not in force for RPC: no Redis"]
+        upkeep.keep_up()
+    assert said == ["Which units are enabled is not in force: no Redis"]
     monkeypatch.undo()
     for _ in range(2):
-        reconciler.reconcile()
-    assert said[1:] == ["The units that are enabled were put in force as they are stored"]
-    filed.in_force.attach("east", BY_RPC)
+        upkeep.keep_up()
+    assert said[1:] == ["Which units are enabled was put in force as the book has it"]
+    assert filed.unit_id("Keep") in enabled(filed)
 
 
 def test_switches_of_other_processes_in_between_are_not_undone(filed):
     keep = filed.unit_id("Keep")
-    beside = ClusterPolicies(filed.world.beside().fleet, lambda: filed.pipelines)
+    beside = ClusterPolicies(filed.world.beside().fleet, lambda: filed.world.pipelines)
     stored = [{keep}]
 
     def wanted():

@@ -1,23 +1,23 @@
-"""The policy stores that the contract suite runs on."""
+"""The archives that the contract suite runs on."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.backends.sql.database import Database
-from scheduler_worker.backends.sql.migrate import PolicySchema
-from scheduler_worker.backends.sql.store import (
-    SqlPolicyStore,
+from scheduler_worker.backends.sql.archive import (
+    SqlArchive,
     audit,
+    book,
     policy,
     policy_cluster,
     policy_unit,
-    policy_user_unit,
 )
+from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.backends.sql.migrate import PolicySchema
 
 SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
 DATABASES = ["sqlite", "postgresql", "mariadb"]
@@ -55,16 +55,17 @@ class Databases:
         if is_new:
             PolicySchema(database).upgrade()
         with database.writing() as connection:
-            for table in (policy_cluster, policy_user_unit, policy, policy_unit, audit):
+            for table in (policy_cluster, policy, policy_unit, audit):
                 connection.execute(delete(table))
+            connection.execute(update(book).values(number=None))
         database.close()
         return self._urls[kind]
 
 
 @contextlib.contextmanager
-def opened(url: str, **timeouts: float) -> Iterator[SqlPolicyStore]:
-    store = SqlPolicyStore(settings(url, **timeouts))
+def opened(url: str, **timeouts: float) -> Iterator[SqlArchive]:
+    archive = SqlArchive(settings(url, **timeouts))
     try:
-        yield store
+        yield archive
     finally:
-        store.close()
+        archive.close()

@@ -1,13 +1,13 @@
-"""The policy store on a SQLite in memory, for unit tests."""
+"""The archive on a SQLite in memory, for unit tests."""
 
 import uuid
 from functools import cache
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import create_engine, event, update
 
 from scheduler_worker.backends.sql import database
+from scheduler_worker.backends.sql.archive import SqlArchive, book
 from scheduler_worker.backends.sql.migrate import PolicySchema
-from scheduler_worker.backends.sql.store import SqlPolicyStore
 
 
 class MemoryDatabase(database.Database):
@@ -34,7 +34,11 @@ def _template() -> MemoryDatabase:
     return template
 
 
-class MemoryPolicyStore(SqlPolicyStore):
+class MemoryArchive(SqlArchive):
+    database: MemoryDatabase
+
     def __init__(self) -> None:
         self.database = MemoryDatabase()
         _template().copy_to(self.database)
+        with self.database.writing() as connection:
+            connection.execute(update(book).values(id=uuid.uuid4().hex))
