@@ -13,6 +13,7 @@ PAGES = {
     "tuning": ("/tuning", "#found"),
     "tuning-policy": ("/tuning/new", "textarea"),
     "health": ("/health", "#workers table"),
+    "audit": ("/audit", "#found"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

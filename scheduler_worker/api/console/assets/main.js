@@ -1,5 +1,6 @@
 // Starts the console: the session, the pages by their paths, the navigation.
 
+import { auditPage } from "./audit.js";
 import { capacityPage } from "./capacity.js";
 import { clusterPage } from "./cluster.js";
 import { decisionPage } from "./decision.js";
@@ -35,6 +36,7 @@ const PAGES = [
   { title: "Tuning policy", path: /^\/tuning\/(?:new|policies\/([^/]+))$/, show: tuningPolicyPage, under: "Tuning" },
   { title: "Tuned host", path: /^\/tuning\/hosts\/([^/]+)$/, show: tunedHostPage, under: "Tuning" },
   { title: "Health", path: /^\/health$/, show: healthPage, link: "/health" },
+  { title: "Audit", path: /^\/audit$/, show: auditPage, link: "/audit" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
