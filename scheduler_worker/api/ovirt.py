@@ -37,7 +37,7 @@ from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.documents.administration import PolicyAdministration, PolicyFields
 from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.documents.library import Library
-from scheduler_worker.service.policies.policy_rules import check_unused
+from scheduler_worker.service.documents.policy_rules import check_unused
 
 _API_MAJOR, _API_MINOR = 4, 5
 _UNIT = "scheduling_policy_unit"

@@ -17,7 +17,7 @@ from scheduler_worker.errors import Invalid
 from scheduler_worker.model.documents import Attachment, StoredPolicy
 from scheduler_worker.model.policies import Position, UnitUse
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+from scheduler_worker.service.documents.policy_units import PolicyUnit, PolicyUnits
 
 _CLUSTERS = uuid.UUID("6f1cf3b4-1f0a-5f53-8c39-0b7d6c3f6f52")
 KIND_NAMES = {

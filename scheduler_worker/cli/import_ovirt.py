@@ -43,12 +43,12 @@ from scheduler_worker.operations.policies import PolicyView
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.selectors import RankSelector
 from scheduler_worker.service.documents.library import Library
-from scheduler_worker.service.policies.policy_rules import (
+from scheduler_worker.service.documents.policy_rules import (
     check_parameters,
     cluster_parameters,
     declarations,
 )
-from scheduler_worker.service.policies.policy_units import PolicyUnits
+from scheduler_worker.service.documents.policy_units import PolicyUnits
 from scheduler_worker.wording import listed
 
 

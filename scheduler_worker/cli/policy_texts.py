@@ -48,7 +48,7 @@ def write_policies(policies: Sequence[ClusterPolicy]) -> str:
 
 def units_of(policies: Iterable[PolicyEntry]) -> set[str]:
     """The names of the units that the policies use."""
-    from scheduler_worker.service.policies.policy_rules import uses  # slow to import
+    from scheduler_worker.service.documents.policy_rules import uses  # slow to import
 
     return {use.unit for policy in policies for _, use in uses(policy.document)}
 

@@ -41,8 +41,9 @@ _LONGEST = {"user": NAME, "origin": NAME, "action": 64, "subject": NAME, "reason
 
 def shortened(entry: AuditEntry) -> AuditEntry:
     """The entry with its long texts cut, so that it is stored whatever they are."""
-    cuts = {name: cut(getattr(entry, name), most) for name, most in _LONGEST.items()}
-    return msgspec.structs.replace(entry, **cuts)
+    texts = ((name, getattr(entry, name), most) for name, most in _LONGEST.items())
+    cuts = {name: cut(text, most) for name, text, most in texts if len(text) > most}
+    return msgspec.structs.replace(entry, **cuts) if cuts else entry
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):

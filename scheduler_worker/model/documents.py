@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from scheduler_worker.errors import EditConflict, NotFound
+from scheduler_worker.errors import NotFound
 from scheduler_worker.model.policies import ClusterPolicy, UnitFacts
 
 NEW = 0
@@ -61,14 +61,11 @@ class Documents(msgspec.Struct, frozen=True):
     units: Mapping[str, StoredUnit] = {}
     """User units, by id."""
 
-    def policy(self, policy_id: str, expected_version: int | None = None) -> StoredPolicy:
-        """Raises NotFound, and EditConflict where it has another version than is expected."""
+    def policy(self, policy_id: str) -> StoredPolicy:
+        """Raises NotFound."""
         stored = self.policies.get(policy_id)
         if stored is None:
             raise NotFound("policy", policy_id)
-        document = stored.document
-        if expected_version not in {None, document.version}:
-            raise EditConflict(f"Policy {document.name}", stored.changed_by, document.version)
         return stored
 
     def clusters_of(self, policy_id: str) -> list[str]:

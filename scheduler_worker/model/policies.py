@@ -141,6 +141,11 @@ def to_plain(policy: ClusterPolicy) -> dict[str, Any]:
     return plain
 
 
+def check_bounds(policy: ClusterPolicy) -> None:
+    """Check a policy that was made by hand as one that is read. Raises ClusterPolicyError."""
+    from_plain(to_plain(policy))
+
+
 def _canonical(policy: ClusterPolicy) -> ClusterPolicy:
     """The policy with the default selector itself: msgspec leaves out no struct that equals it."""
     if policy.selector == DEFAULT_SELECTOR:

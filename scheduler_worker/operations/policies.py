@@ -213,7 +213,7 @@ def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
     seen = _seen(call, text.id, text.version)
     library = call.services.administration.put(text.document(), call.actor, seen)
-    return _policy(library, library.policy(text.id))
+    return _policy(library, library.documents.policies[text.id])
 
 
 @operation("DELETE", "/policies/{id}", right=Right.DELETE, has_condition=True)
@@ -317,7 +317,7 @@ def _seen(call: Call, id: str, version: int | None) -> "Condition":
     """That the caller has seen the policy as it is when it is changed."""
 
     def seen(library: "Library") -> None:
-        stored = library.policy(id)
+        stored = library.documents.policies[id]  # an edit asks for what it has found
         now = stored.document
         if version not in {None, now.version}:
             raise EditConflict(f"Policy {now.name}", stored.changed_by, now.version)

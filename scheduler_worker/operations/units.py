@@ -14,7 +14,7 @@ from scheduler_worker.operations.operation import Call, Page, PageQuery, operati
 
 if TYPE_CHECKING:
     from scheduler_worker.service.documents.library import Library
-    from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+    from scheduler_worker.service.documents.policy_units import PolicyUnit, PolicyUnits
 
 
 class UnitParameter(ParameterFacts, frozen=True, kw_only=True):

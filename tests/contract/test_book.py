@@ -59,7 +59,7 @@ def some_edit(rng: random.Random) -> books.Edit:
             version = stored.document.version if stored else NEW
             document = ClusterPolicy(id=policy_id, name=name, version=version + 1)
             made = StoredPolicy(document=document)
-            after = rules.replaced(now, made, version) if stored else rules.added(now, made)
+            after = rules.with_policy(now, made)
             return Edited(after, [entry("policy", policy_id, stored, made)])
         if kind == 2:
             after = rules.removed(now, policy_id)
@@ -67,7 +67,7 @@ def some_edit(rng: random.Random) -> books.Edit:
         before = now.attachments.get(cluster)
         version = before.version if before else NEW
         attachment = Attachment(cluster=cluster, policy_id=policy_id, version=version + 1)
-        after = rules.attached(now, attachment, version)
+        after = rules.attached(now, attachment)
         return Edited(after, [entry("cluster", cluster, before, attachment)])
 
     return edit
@@ -221,7 +221,7 @@ def test_an_emptied_state_has_no_book_and_is_founded_by_whoever_asks(
 
 def detached(now: Documents) -> Documents:
     away = Attachment(cluster="east", policy_id="nova", is_built_in=True, version=4)
-    return rules.attached(now, away, 3)
+    return rules.attached(now, away)
 
 
 @pytest.fixture

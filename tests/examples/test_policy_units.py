@@ -16,7 +16,7 @@ import pytest
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.compose.api import build_embedded
-from scheduler_worker.service.policies.policy_rules import check_policy
+from scheduler_worker.service.documents.policy_rules import check_policy
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.packages import install
 from tests.support.pages import Shell, section

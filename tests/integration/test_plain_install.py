@@ -303,13 +303,16 @@ def test_every_operation_works_over_rpc_and_rest(installation, client, redis_url
         for edge in "REST", "RPC":
             lose(redis_url)
             ids = {"one": placed(client), "host-east": "tuned", "w1": "one"}
+            ids |= {name: f"{name} over {edge}" for name in ("other", "packed")}
             for each in sorted(OPERATIONS, key=lambda each: order.index(each.method)):
                 if each is remove_policy:  # the other one is attached now
                     ids["packing"] = rest(create_policy, {"name": "spare"})["id"]
                 given = right(each, unit, tuners.BALLOON)
                 given = {name: ids.get(str(value), value) for name, value in given.items()}
                 if edge == "RPC" and each.home != "api":
-                    client.call(each, msgspec.convert(given, each.parameters))
+                    made = client.call(each, msgspec.convert(given, each.parameters))
+                    if each in MADE:
+                        ids[MADE[each]] = made.id
                 elif edge == "REST" and each.path is not None:
                     answer = rest(each, given)
                     if each in MADE:

@@ -22,10 +22,10 @@ OFTEN = in_module("service.balancing.ledgers")
 @pytest.mark.parametrize(
     ("violation", "owner", "name", "old", "new", "seed"),
     [
-        ("came back", Ledgers, "change", "replica.guards((put.key, *CONDITIONS))", "[]", 265),
-        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 78),
-        ("was begun", Ledgers, "change_power_alone", "replica.guards(keys)", "[]", 212),
-        ("was begun", Ledgers, "change_power_alone", "records.POWER, *CONDITIONS, ", "", 212),
+        ("came back", Ledgers, "change", "replica.guards((put.key, *CONDITIONS))", "[]", 34),
+        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 82),
+        ("was begun", Ledgers, "change_power_alone", "replica.guards(keys)", "[]", 79),
+        ("was begun", Ledgers, "change_power_alone", "records.POWER, *CONDITIONS, ", "", 79),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )  # fmt: skip
@@ -47,13 +47,13 @@ def test_an_action_that_is_asked_for_and_not_written_down(broken, found_out):
 @pytest.mark.parametrize(
     ("violation", "owner", "name", "instead", "seed"),
     [
-        ("led after", LeadershipRecords, "replacing", lambda _, put: Transaction([put]), 18),
-        ("there", power, "why_not_now", lambda *_: None, 28),
+        ("led after", LeadershipRecords, "replacing", lambda _, put: Transaction([put]), 8),
+        ("there", power, "why_not_now", lambda *_: None, 58),
         ("got a place on", lease, "narrowed", lambda _, request: request, 0),
         ("was begun", Situation, "holds", lambda *_: True, 3),
         ("led after", leadership, "lapse_s", lambda interval_s: interval_s, 0),
         ("was forgotten", MigrationLedger, "overdue", lambda self, _: self.under_way.values(), 4),
-        ("was forgotten", MigrationLedger, "why_not", lambda *_: None, 1001),
+        ("was forgotten", MigrationLedger, "why_not", lambda *_: None, 720),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

@@ -22,8 +22,8 @@ from scheduler_worker.model.policies import NOVA
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.documents.administration import PolicyFields
 from scheduler_worker.service.documents.audit import Actor
-from scheduler_worker.service.policies.policy_rules import declarations, uses
-from scheduler_worker.service.policies.policy_units import PolicyUnit
+from scheduler_worker.service.documents.policy_rules import declarations, uses
+from scheduler_worker.service.documents.policy_units import PolicyUnit
 
 _ACTOR = Actor("conformance")
 _KINDS = {

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.conversion import convert
-from scheduler_worker.errors import Conflict, Incomplete, Invalid, NotFound
+from scheduler_worker.errors import Conflict, EditConflict, Incomplete, Invalid, NotFound
 from scheduler_worker.model.audit import AuditEntry
 from scheduler_worker.model.documents import (
     NEW,
@@ -37,13 +37,14 @@ from scheduler_worker.service.documents import rules
 from scheduler_worker.service.documents.audit import Actor, Audit, log
 from scheduler_worker.service.documents.book import Book, Edited, Revision
 from scheduler_worker.service.documents.library import Libraries, Library
-from scheduler_worker.service.policies.policy_rules import (
+from scheduler_worker.service.documents.policy_rules import (
     check_enabled,
     check_name,
     check_policy,
+    cluster_parameters,
     switchable,
 )
-from scheduler_worker.service.policies.policy_units import PolicyUnit, installed_units
+from scheduler_worker.service.documents.policy_units import PolicyUnit, installed_units
 from scheduler_worker.wording import cut
 
 Condition = Callable[[Library], object]
@@ -138,6 +139,9 @@ class PolicyAdministration:
         policy_id, document = document.id, structs.replace(document, version=1)
 
         def added(library: Library) -> Edited:
+            if (stored := library.documents.policies.get(policy_id)) is not None:
+                now = stored.document
+                raise EditConflict(f"Policy {now.name}", stored.changed_by, now.version)
             _check(library, document)
             return self._added(library, document, actor)
 
@@ -468,12 +472,12 @@ class PolicyAdministration:
         """A document with its new version, in place of what is stored."""
         after = self._stored(document, actor)
         entry = self._entry(actor, "policy.update", document.id, before.document, document)
-        return Edited(rules.replaced(library.documents, after), [entry])
+        return Edited(rules.with_policy(library.documents, after), [entry])
 
     def _added(self, library: Library, document: ClusterPolicy, actor: Actor) -> Edited:
         made = self._stored(document, actor)
         entry = self._entry(actor, "policy.create", document.id, None, document)
-        return Edited(rules.added(library.documents, made), [entry])
+        return Edited(rules.with_policy(library.documents, made), [entry])
 
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
         now_s = self.audit.now_s()
@@ -501,8 +505,11 @@ def _check(library: Library, document: ClusterPolicy) -> None:
     check_policy(document, library.units, library.names())
     library.compile(document)
     for attachment in library.attachments_to(document.id):
+        own = cluster_parameters(document, attachment.parameters, library.units)
+        if own == document.parameters:
+            continue
         try:
-            library.for_cluster(document, attachment.parameters)
+            library.for_cluster(document, own)
         except Invalid as error:
             field = f"cluster {attachment.cluster}: {error.field}"
             raise Invalid(field, error.problem) from None

@@ -14,7 +14,7 @@ from scheduler_worker.model.documents import Attachment, Documents, StoredPolicy
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.service.documents.book import Edited
 from scheduler_worker.service.documents.library import Libraries
-from scheduler_worker.service.policies.policy_units import installed_units
+from scheduler_worker.service.documents.policy_units import installed_units
 from scheduler_worker.service.state.replica import Fleet, RecordKind, Replica
 
 _AUDIT = "@audit"

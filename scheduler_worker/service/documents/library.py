@@ -9,12 +9,12 @@ from scheduler_worker.errors import ClusterPolicyError, Invalid, NotFound
 from scheduler_worker.model.documents import Attachment, Documents, StoredPolicy, StoredUnit
 from scheduler_worker.model.policies import NOVA, ClusterPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
-from scheduler_worker.service.policies.policy_rules import (
+from scheduler_worker.service.documents.policy_rules import (
     check_parameters,
     cluster_parameters,
     declarations,
 )
-from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+from scheduler_worker.service.documents.policy_units import PolicyUnit, PolicyUnits
 from scheduler_worker.wording import cut
 
 

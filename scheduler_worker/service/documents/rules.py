@@ -1,7 +1,6 @@
 """The rules of the book's documents, each a pure function from documents to documents.
 
-Names are unique in any letter case, what is in use is not removed, and who names a version must
-have seen the latest.
+Names are unique in any letter case, and what is in use is not removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +8,14 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
+from scheduler_worker.errors import InUse, NameTaken, NotFound
 from scheduler_worker.model.documents import (
-    NEW,
     Attachment,
     Documents,
     StoredPolicy,
     StoredUnit,
 )
-from scheduler_worker.service.policies.policy_rules import uses
+from scheduler_worker.service.documents.policy_rules import uses
 
 Document = TypeVar("Document")
 
@@ -30,20 +28,8 @@ def differing(before: Mapping[str, Document], after: Mapping[str, Document]) -> 
     return [key for key in keys if before.get(key) is not after.get(key)]
 
 
-def added(now: Documents, made: StoredPolicy) -> Documents:
-    """Raises EditConflict: a policy of this id is there; NameTaken."""
-    if made.document.id in now.policies:
-        now.policy(made.document.id, NEW)  # which no stored one has
-    return _with_policy(now, made)
-
-
-def replaced(now: Documents, after: StoredPolicy, expected_version: int | None = None) -> Documents:
-    """Raises NotFound, NameTaken, and EditConflict: it has another version."""
-    now.policy(after.document.id, expected_version)
-    return _with_policy(now, after)
-
-
-def _with_policy(now: Documents, policy: StoredPolicy) -> Documents:
+def with_policy(now: Documents, policy: StoredPolicy) -> Documents:
+    """With a new policy, or one in place of that with its id. Raises NameTaken."""
     document = policy.document
     name = document.name.casefold()
     for other in now.policies.values():
@@ -52,30 +38,19 @@ def _with_policy(now: Documents, policy: StoredPolicy) -> Documents:
     return structs.replace(now, policies={**now.policies, document.id: policy})
 
 
-def removed(now: Documents, policy_id: str, expected_version: int | None = None) -> Documents:
-    """Raises NotFound, EditConflict, and InUse, which names its clusters."""
-    name = now.policy(policy_id, expected_version).document.name
+def removed(now: Documents, policy_id: str) -> Documents:
+    """Raises NotFound, and InUse, which names its clusters."""
+    name = now.policy(policy_id).document.name
     if clusters := now.clusters_of(policy_id):
         raise InUse(f"Policy {name}", clusters)
     return structs.replace(now, policies=_without(now.policies, policy_id))
 
 
-def attached(
-    now: Documents, attachment: Attachment, expected_version: int | None = None
-) -> Documents:
-    """In place of the cluster's last one; :data:`NEW`: there is none.
-
-    Raises EditConflict: it has another version; NotFound: the policy is not there, nor built in.
-    """
-    cluster = attachment.cluster
-    before = now.attachments.get(cluster)
-    version = before.version if before else NEW
-    if expected_version not in {None, version}:
-        who = before.changed_by if before else ""
-        raise EditConflict(f"The policy of cluster {cluster}", who, version)
+def attached(now: Documents, attachment: Attachment) -> Documents:
+    """In place of the cluster's last one. Raises NotFound: there is no such policy."""
     if not attachment.is_built_in:
         now.policy(attachment.policy_id)
-    return structs.replace(now, attachments={**now.attachments, cluster: attachment})
+    return structs.replace(now, attachments={**now.attachments, attachment.cluster: attachment})
 
 
 def with_units(now: Documents, units: Sequence[StoredUnit]) -> Documents:

@@ -116,15 +116,13 @@ class ClusterPolicies:
         """
 
         def attempt() -> bool | None:
-            with replica.reading(self._fleet.store) as now_s:
+            with replica.reading(self._fleet.store):
                 seen, versions = now(), dict(replica.versions)
             if not (writing := puts(seen)):
                 return False
             guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in writing]
             write = [Transaction(writing, guards)]
             written = self._fleet.store.write(replica.scope, write)
-            with replica.lock:
-                replica.apply_written(write, written, now_s)
             return written.applied[0] or None
 
         retrying: Retrying = Retrying(

@@ -535,6 +535,6 @@ def test_a_unit_that_is_gone_is_still_shown(rest):
     document = structs.replace(stored.document, filters=(FilterUse(unit="Gone"),))
     gone = structs.replace(stored, document=document)
     entry = AuditEntry(at_s=1.0, user="anna", action="policy.update", subject=policy)
-    rest.book.edit(lambda now: Edited(rules.replaced(now, gone), [entry]))
+    rest.book.edit(lambda now: Edited(rules.with_policy(now, gone), [entry]))
     [found] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/filters"))
     assert found.get("id") == "Gone"

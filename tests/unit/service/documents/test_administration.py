@@ -26,7 +26,7 @@ from scheduler_worker.service.documents import rules
 from scheduler_worker.service.documents.administration import PolicyFields
 from scheduler_worker.service.documents.audit import Actor
 from scheduler_worker.service.documents.book import Edited
-from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
+from scheduler_worker.service.documents.policy_rules import check_parameters, cluster_parameters
 from tests.support.interrupted import before_next
 from tests.support.office import ANNA, BERT, Office
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from scheduler_worker.errors import EditConflict, InUse, NameTaken, NotFound
-from scheduler_worker.model.documents import NEW, Attachment, Documents, StoredPolicy, StoredUnit
+from scheduler_worker.errors import InUse, NameTaken, NotFound
+from scheduler_worker.model.documents import Attachment, Documents, StoredPolicy, StoredUnit
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.service.documents import rules
-from scheduler_worker.service.documents.rules import added, attached, merged, removed, replaced
+from scheduler_worker.service.documents.rules import attached, merged, removed, with_policy
 
 NONE = Documents()
 BOUGHT = StoredUnit(id="u", name="Bought", kind="filter")
@@ -30,44 +30,28 @@ def renamed(name: str, to: str) -> StoredPolicy:
 
 @pytest.mark.parametrize(("name", "same"), [("Packing", "pACKING"), ("STRASSE", "straße")])
 def test_a_name_is_used_once_in_any_letter_case(name, same):
-    now = added(added(NONE, policy(name)), policy("other"))
+    now = with_policy(with_policy(NONE, policy(name)), policy("other"))
     with pytest.raises(NameTaken, match=same):
-        added(now, policy(same))
+        with_policy(now, policy(same))
     with pytest.raises(NameTaken, match=same):
-        replaced(now, renamed("other", same), 1)
+        with_policy(now, renamed("other", same))
 
 
 @pytest.mark.parametrize("similar", ["packing ", "pácking", "packing\u200b", "packing2"])
 def test_similar_names_are_different(similar):
-    now = added(added(NONE, policy("packing")), policy(similar))
+    now = with_policy(with_policy(NONE, policy("packing")), policy(similar))
     assert now.policy(f"id of {similar}").document.name == similar
 
 
 def test_a_policy_keeps_its_own_name_in_other_letters():
-    now = replaced(added(NONE, policy("p")), renamed("p", "P"), 1)
+    now = with_policy(with_policy(NONE, policy("p")), renamed("p", "P"))
     assert now.policy("id of p").document.name == "P"
-
-
-def test_an_id_is_used_once():
-    same_id = structs.replace(policy("p").document, name="q")
-    with pytest.raises(EditConflict, match="anna"):
-        added(added(NONE, policy("p")), StoredPolicy(document=same_id))
-
-
-def test_a_lost_update_is_refused_and_names_who_was_first():
-    now = replaced(added(NONE, policy()), policy(version=2, by="bert"), 1)
-    with pytest.raises(EditConflict, match="bert") as refused:
-        replaced(now, policy(version=2), 1)
-    assert (refused.value.who, refused.value.version) == ("bert", 2)
-    with pytest.raises(EditConflict, match="version 2"):
-        removed(now, "id of p", 1)
 
 
 def test_what_is_not_stored_cannot_be_changed():
     for change in (
-        lambda: replaced(NONE, policy(version=2), 1),
         lambda: removed(NONE, "id of p"),
-        lambda: attached(NONE, attachment(), NEW),
+        lambda: attached(NONE, attachment()),
     ):
         with pytest.raises(NotFound, match="id of p"):
             change()
@@ -76,35 +60,22 @@ def test_what_is_not_stored_cannot_be_changed():
 
 
 def test_a_removed_policy_is_gone_and_its_name_is_free():
-    now = removed(added(NONE, policy()), "id of p", 1)
+    now = removed(with_policy(NONE, policy()), "id of p")
     assert now == NONE
-    assert added(now, policy("P")).policies
-
-
-def test_an_attachment_is_replaced_in_its_version():
-    now = attached(added(NONE, policy()), attachment(), NEW)
-    second = attachment(policy_id="none", is_built_in=True, version=2, changed_by="bert")
-    now = attached(now, second, 1)
-    assert now.attachments == {"east": second}
-    for outdated in (NEW, 1):
-        with pytest.raises(EditConflict, match="bert") as refused:
-            attached(now, attachment(), outdated)
-        assert refused.value.version == 2
-    with pytest.raises(EditConflict):
-        attached(now, attachment("west"), 1)
+    assert with_policy(now, policy("P")).policies
 
 
 def test_a_policy_with_clusters_is_not_removed():
-    now = added(NONE, policy())
+    now = with_policy(NONE, policy())
     for cluster in ("west", "east"):
-        now = attached(now, attachment(cluster), NEW)
-    now = attached(now, attachment("north", policy_id="nova", is_built_in=True), NEW)
+        now = attached(now, attachment(cluster))
+    now = attached(now, attachment("north", policy_id="nova", is_built_in=True))
     assert now.clusters_of("id of p") == ["east", "west"]
     with pytest.raises(InUse, match="east, west") as refused:
         removed(now, "id of p")
     assert refused.value.users == ("east", "west")
     for cluster in ("west", "east"):
-        now = attached(now, attachment(cluster, policy_id="nova", is_built_in=True, version=2), 1)
+        now = attached(now, attachment(cluster, policy_id="nova", is_built_in=True, version=2))
     assert removed(now, "id of p").policies == {}
 
 
@@ -112,19 +83,19 @@ def test_a_user_unit_that_policies_use_is_not_removed():
     weight = structs.replace(BOUGHT, id="v", kind="weight")
     now = rules.with_units(NONE, [BOUGHT, weight])
     for name in ("q", "P"):
-        now = added(now, policy(name, filters=(FilterUse(unit="Bought"),)))
+        now = with_policy(now, policy(name, filters=(FilterUse(unit="Bought"),)))
     now = rules.without_unit(now, "v")
     with pytest.raises(InUse) as refused:
         rules.without_unit(now, "u")
     assert refused.value.users == ("P", "q")
-    now = replaced(now, policy("q", version=2), 1)
+    now = with_policy(now, policy("q", version=2))
     assert rules.without_unit(removed(now, "id of P"), "u").units == {}
 
 
 def test_an_edit_leaves_what_it_was_made_of():
-    before = added(NONE, policy())
+    before = with_policy(NONE, policy())
     removed(attached(before, attachment(is_built_in=True, policy_id="nova")), "id of p")
-    assert before == added(NONE, policy())
+    assert before == with_policy(NONE, policy())
 
 
 # Of two books

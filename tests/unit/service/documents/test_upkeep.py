@@ -9,7 +9,7 @@ from msgspec import structs
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import ArchiveUnavailable, StateUnavailable
 from scheduler_worker.model.audit import AuditEntry
-from scheduler_worker.model.documents import NEW, Attachment, StoredPolicy
+from scheduler_worker.model.documents import Attachment, StoredPolicy
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
 from scheduler_worker.service.documents import rules
 from scheduler_worker.service.documents.administration import PolicyFields
@@ -34,7 +34,7 @@ class Scene:
     def store(self, cluster: str, policy_id: str = "b4ed2332", version: int = 1) -> None:
         """An attachment whose process died before it was put in force."""
         made = Attachment(cluster=cluster, policy_id=policy_id, is_built_in=True, version=version)
-        self.edit(lambda now: rules.attached(now, made, version - 1))
+        self.edit(lambda now: rules.attached(now, made))
 
     def edit(self, change) -> None:
         self.office.book.edit(lambda now: Edited(change(now), [ENTRY]))
@@ -87,10 +87,10 @@ def test_a_state_that_lost_everything_gets_its_policies_before_its_hosts(scene):
 
 def test_one_policy_that_cannot_be_compiled_does_not_stop_the_others(scene):
     broken = ClusterPolicy(id="x", name="x", version=1, filters=(FilterUse(unit="Gone"),))
-    scene.edit(lambda now: rules.added(now, StoredPolicy(document=broken)))
+    scene.edit(lambda now: rules.with_policy(now, StoredPolicy(document=broken)))
     for cluster in ("east", "west"):
         attachment = Attachment(cluster=cluster, policy_id="x")
-        scene.edit(lambda now, made=attachment: rules.attached(now, made, NEW))
+        scene.edit(lambda now, made=attachment: rules.attached(now, made))
     scene.store("west", version=2)
     scene.store("a-third", "no longer built in")
     for _ in range(3):
@@ -166,7 +166,7 @@ def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene, 
     made = office.made()
     office.desk.attach("east", ANNA, policy="packing")
     earlier = structs.replace(made.document, description="earlier", version=2)
-    scene.edit(lambda now: rules.replaced(now, structs.replace(made, document=earlier), 1))
+    scene.edit(lambda now: rules.with_policy(now, structs.replace(made, document=earlier)))
     newest = PolicyFields(description="newest")
     edit = partial(office.another().administration.update, earlier.id, newest, ANNA)
     before_next(monkeypatch, office.world.state, "write", edit)

@@ -82,6 +82,7 @@ def test_a_decision_an_explanation_and_the_log_name_policy_and_version(world):
 def test_attaching_the_same_document_again_is_a_no_op(world):
     policies = attach_to(world)
     policies.attach("one", policy())
+    assert policies.in_force("one") == policy()
     version = world.fleet.cluster("one").seen.version
     policies.attach("one", policy())
     assert world.fleet.cluster("one").seen.version == version

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from scheduler_worker.errors import ClusterPolicyError, InUse, Invalid, NameTaken, NotFound
-from scheduler_worker.model.policies import MAX_VALUE, ClusterPolicy, UnitUse, from_plain, to_plain
+from scheduler_worker.model.policies import MAX_VALUE, ClusterPolicy, UnitUse, check_bounds
 from scheduler_worker.scheduling.catalogue import Parameter, UnitKind, parameter_values
-from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+from scheduler_worker.service.documents.policy_units import PolicyUnit, PolicyUnits
 from scheduler_worker.wording import cut, listed
 
 _PARAMETER_NAME = re.compile(r"[a-z_A-Z0-9]{1,128}")
@@ -74,9 +74,10 @@ def check_parameters(
     """
     declared = declarations(policy, units)
     for name, value in sorted(parameters.items()):
-        field = f"properties.{cut(name)}"
         if not _PARAMETER_NAME.fullmatch(name):
+            field = f"properties.{cut(name)}"
             raise Invalid(field, "a name consists of up to 128 letters a-z and A-Z, digits and _")
+        field = f"properties.{name}"
         _check_value(field, value)
         if name not in declared and name not in known:
             names = listed(sorted(declared), 20) or "none, for the policy has no such unit"
@@ -181,7 +182,7 @@ def _check_texts(policy: ClusterPolicy) -> None:
         _check_characters(f"{use.unit} name", use.name or "")
     try:
         # A struct that was made by hand may be out of bounds; parameters have their turn later.
-        from_plain(to_plain(structs.replace(policy, parameters={})))
+        check_bounds(structs.replace(policy, parameters={}))
     except ClusterPolicyError as error:
         raise Invalid("policy", str(error)) from None
     if policy.name != policy.name.strip():
@@ -204,12 +205,12 @@ def _check_value(field: str, value: str) -> None:
 def _check_units(field: str, kind: UnitKind, used: Iterable[UnitUse], units: PolicyUnits) -> None:
     seen: set[str] = set()
     for use in used:
-        name = f"{field}.{cut(use.unit)}"
+        problem = units.problem(use.unit, kind)
         if use.unit in seen:
-            raise Invalid(name, f"the unit is used twice; a policy uses a {kind} once")
+            problem = f"the unit is used twice; a policy uses a {kind} once"
+        if problem is not None:
+            raise Invalid(f"{field}.{cut(use.unit)}", problem)
         seen.add(use.unit)
-        if (problem := units.problem(use.unit, kind)) is not None:
-            raise Invalid(name, problem)
 
 
 def _check_positions(policy: ClusterPolicy) -> None:
@@ -222,12 +223,14 @@ def _check_positions(policy: ClusterPolicy) -> None:
 def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:
     """A negative factor inverts one of Nova's weighers; of a cost it would prefer the worst."""
     for weight in policy.weights:
-        field = f"weights.{cut(weight.unit)}"
-        if not math.isfinite(weight.factor):
-            raise Invalid(field, f"factor {weight.factor} is no finite number")
-        if abs(weight.factor) > _MOST_FACTOR:
-            raise Invalid(field, f"factor {weight.factor:g} is not between +/-{_MOST_FACTOR}")
         entry = units.catalogue.entries.get((UnitKind.WEIGHT, weight.unit))
         is_cost = entry is None or getattr(entry.unit, "lower_is_better", False)
-        if weight.factor < 0 and is_cost:
-            raise Invalid(field, f"factor {weight.factor:g} of a cost is not 0 or above")
+        problem = ""
+        if not math.isfinite(weight.factor):
+            problem = f"factor {weight.factor} is no finite number"
+        elif abs(weight.factor) > _MOST_FACTOR:
+            problem = f"factor {weight.factor:g} is not between +/-{_MOST_FACTOR}"
+        elif weight.factor < 0 and is_cost:
+            problem = f"factor {weight.factor:g} of a cost is not 0 or above"
+        if problem:
+            raise Invalid(f"weights.{cut(weight.unit)}", problem)
