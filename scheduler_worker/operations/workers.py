@@ -292,11 +292,15 @@ def get_health(call: Call, _: Nothing) -> HealthView:
 
 def _of_book(call: Call) -> Iterator[Finding]:
     """Whether a restart of the shared state may lose policies. Raises StateUnavailable."""
-    lost = call.services.fleet.store.loses()
-    if lost is None or not any(structs.astuple(call.services.administration.library().documents)):
+    store, is_archived = call.services.fleet.store, call.services.history.is_configured
+    lost = store.loses()
+    # A state of one process is lost by design; what matters is that its policies come back.
+    if lost is None or (is_archived and not store.characteristics.survives_restart):
+        return
+    if not any(structs.astuple(call.services.administration.library().documents)):
         return
     refilled = "they are refilled from the archive then, but for edits that it has not yet"
-    what = refilled if call.services.history.is_configured else "no archive has a copy of them"
+    what = refilled if is_archived else "no archive has a copy of them"
     fix = remedies.BOOK
     yield warning("the book of policies", f"{lost}: a restart may lose all policies; {what}", fix)
 

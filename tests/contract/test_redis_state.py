@@ -362,3 +362,13 @@ class TestOperators:
             state.release(grant)
             state.release(waiting.result())
         assert len(redis_client.keys("*")) == 1  # meta
+
+
+def test_a_server_without_an_append_only_file_may_lose_what_it_has(redis_engine, redis_client):
+    state = redis_engine.open()
+    assert state.loses() is None
+    redis_client.config_set("appendonly", "no")
+    try:
+        assert "keeps no append-only file" in (state.loses() or "")
+    finally:
+        redis_client.config_set("appendonly", "yes")

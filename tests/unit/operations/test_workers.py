@@ -20,6 +20,7 @@ from scheduler_worker.model.worker_reports import (
 )
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Right
+from scheduler_worker.operations.policies import create_policy
 from scheduler_worker.operations.workers import (
     dismiss_worker,
     drain_worker,
@@ -28,9 +29,10 @@ from scheduler_worker.operations.workers import (
     list_workers,
     resume_worker,
 )
-from scheduler_worker.ports import Put, Transaction
+from scheduler_worker.ports import EngineGuarantees, Put, Transaction
 from scheduler_worker.rpc.dispatcher import Message
 from scheduler_worker.service.state import presence
+from tests.support.archive import MemoryArchive
 from tests.support.edges import Edges, OneWorker, filled
 from tests.support.interrupted import raising
 from tests.support.rest import Rest
@@ -124,12 +126,30 @@ def test_a_worker_without_a_report_has_none(rest):
 
 # Health
 
+LASTING = EngineGuarantees(spans_processes=True, survives_restart=True)
+
 
 def test_all_is_well(rest):
     add(rest, "a")
     found = rest.call(get_health)
     assert (found.status, found.findings) == ("ok", [])
     assert (found.workers, found.serving) == (1, 1)
+
+
+def test_a_state_that_may_lose_policies_is_found_once_there_are_some(rest, monkeypatch):
+    add(rest, "a")
+    rest.call(create_policy, name="packing")
+    [found] = rest.call(get_health).findings
+    assert (found.status, found.check) == ("warning", "the book of policies")
+    assert "memory://: a restart may lose all policies; no archive has a copy" in found.message
+    monkeypatch.setattr(rest.office.parts.copies, "_open", MemoryArchive)
+    assert rest.call(get_health).findings == []  # they come back
+    monkeypatch.setattr(rest.world.state, "loses", lambda: "Redis keeps no append-only file")
+    monkeypatch.setattr(rest.world.state, "characteristics", LASTING)
+    [found] = rest.call(get_health).findings
+    assert "no append-only file: a restart may lose all policies; they are" in found.message
+    monkeypatch.setattr(rest.world.state, "loses", lambda: None)
+    assert rest.call(get_health).findings == []
 
 
 def test_a_lost_worker_counts_and_its_figures_do_not(rest):

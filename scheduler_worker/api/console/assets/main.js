@@ -35,8 +35,8 @@ const PAGES = [
   { title: "Tuning", path: /^\/tuning$/, show: tuningPage, link: "/tuning" },
   { title: "Tuning policy", path: /^\/tuning\/(?:new|policies\/([^/]+))$/, show: tuningPolicyPage, under: "Tuning" },
   { title: "Tuned host", path: /^\/tuning\/hosts\/([^/]+)$/, show: tunedHostPage, under: "Tuning" },
-  { title: "Health", path: /^\/health$/, show: healthPage, link: "/health" },
   { title: "Audit", path: /^\/audit$/, show: auditPage, link: "/audit" },
+  { title: "Health", path: /^\/health$/, show: healthPage, link: "/health" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
