@@ -67,7 +67,7 @@ def test_after_a_kill_book_archive_and_clusters_agree(redis_url: str, tmp_path: 
         office.parts.upkeep().keep_up()
         assert office.parts.said == [
             f"{what} was put in force as the book has it"
-            for what in ("Which units are enabled", "The policy of east")
+            for what in ("Which units are enabled", "The policy of cluster east")
         ]
         assert office.in_force.settle("east", lambda _: stored) is False
         state.close()

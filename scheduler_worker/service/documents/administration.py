@@ -491,8 +491,7 @@ class PolicyAdministration:
 
 def _check_usable(library: Library, document: ClusterPolicy) -> None:
     """Check that clusters can decide under a document. Raises Invalid, NameTaken."""
-    if document.id in library.built_in:
-        raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
+    _check_own_id(library, document)
     check_name(document, library.names())
     check_enabled(document, library.units)
     library.compile(document)
@@ -500,8 +499,7 @@ def _check_usable(library: Library, document: ClusterPolicy) -> None:
 
 def _check(library: Library, document: ClusterPolicy) -> None:
     """Check a document that is to be stored, also as its clusters will have it."""
-    if document.id in library.built_in:
-        raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
+    _check_own_id(library, document)
     check_policy(document, library.units, library.names())
     library.compile(document)
     for attachment in library.attachments_to(document.id):
@@ -513,6 +511,11 @@ def _check(library: Library, document: ClusterPolicy) -> None:
         except Invalid as error:
             field = f"cluster {attachment.cluster}: {error.field}"
             raise Invalid(field, error.problem) from None
+
+
+def _check_own_id(library: Library, document: ClusterPolicy) -> None:
+    if document.id in library.built_in:
+        raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
 
 
 def _check_cluster(name: str) -> None:

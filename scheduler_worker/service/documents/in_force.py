@@ -23,7 +23,6 @@ from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 
 UNITS = "@units"
 """Stands for the units among the names of clusters, none of which begins so."""
-_LATER = "The change is stored, and takes effect"
 
 
 class PolicyPublisher:
@@ -48,8 +47,8 @@ class PolicyPublisher:
             except (StateUnavailable, Conflict) as error:
                 where = "for units" if cluster == UNITS else f"in cluster {cluster}"
                 failed = type(error)(
-                    f"{_LATER} {where} within a minute after the shared state can be written: "
-                    f"{error}"
+                    f"The change is stored, and takes effect {where} within a minute after the "
+                    f"shared state can be written: {error}"
                 )
         if failed is not None:
             raise failed

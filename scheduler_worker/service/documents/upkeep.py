@@ -86,8 +86,7 @@ class Upkeep(Periodic):
     def _publish(self) -> None:
         repaired, found = self._publisher.publish_all()
         for cluster in repaired:
-            what = "Which units are enabled" if cluster == UNITS else f"The policy of {cluster}"
-            self._report(f"{what} was put in force as the book has it")
+            self._report(f"{_subject(cluster)} was put in force as the book has it")
         problems = {
             cluster: f"{_subject(cluster)} is not in force: {why}" for cluster, why in found.items()
         }

@@ -53,7 +53,7 @@ def test_what_was_stored_and_not_put_in_force_is_repaired(scene):
     assert scene.in_force("east") == "nova"
     scene.upkeep.keep_up()
     assert scene.in_force("east") == "b4ed2332"
-    assert scene.said == ["The policy of east was put in force as the book has it"]
+    assert scene.said == ["The policy of cluster east was put in force as the book has it"]
     assert scene.archive.documents().attachments.keys() == {"east"}
     scene.upkeep.keep_up()
     assert len(scene.said) == 1
