@@ -1,6 +1,6 @@
 """Our defaults for the bus, and for options of oslo.messaging."""
 
-TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 16
+TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 64
 """The topic to which Nova's clients send requests, and how many of them a worker works on at a
 time."""
 EMBEDDED_URL = "local:/"

@@ -292,11 +292,11 @@ _FANOUT = object()
 
 
 class _Queue(msgspec.Struct, eq=False):
-    """Messages of one address, and its consumers, round robin. Guarded by the bus's lock."""
+    """Messages of one address, and its consumers by priority. Guarded by the bus's lock."""
 
     name: str
     messages: deque[_Message] = msgspec.field(default_factory=deque)
-    consumers: deque[_Consumer] = msgspec.field(default_factory=deque)
+    consumers: list[_Consumer] = msgspec.field(default_factory=list)
 
     def put(self, message: _Message) -> None:
         if len(self.messages) >= QUEUE_LIMIT:
@@ -315,11 +315,8 @@ class _Queue(msgspec.Struct, eq=False):
                 consumer.connection.put(_Delivery(consumer, message))
 
     def _next_with_room(self) -> _Consumer | None:
-        for _ in range(len(self.consumers)):
-            self.consumers.rotate(-1)
-            if self.consumers[-1].room > 0:
-                return self.consumers[-1]
-        return None
+        ready = (each for each in self.consumers if each.room > 0)
+        return max(ready, key=lambda each: each.connection.priority, default=None)
 
 
 class _Bus:

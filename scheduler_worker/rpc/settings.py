@@ -18,9 +18,10 @@ class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     exchange: Annotated[str, Opt(former="DEFAULT.control_exchange")] = EXCHANGE
     """The control exchange of the topic. Nova's clients use 'nova'."""
     slots: Annotated[int, Opt(min=1, max=256)] = SLOTS
-    """Requests that one worker process works on at the same time; further messages stay in the
-    queue for other workers. Requests that wait for the same cluster share a lease of its lock. For
-    more throughput start more workers."""
+    """Requests that one worker process works on at the same time. The worker that has run longest
+    takes each request that it has a slot for, and others take what is left. Requests that wait for
+    the same cluster share a lease of its lock, so many slots save time. With fewer slots more
+    workers share the load."""
     caller_role: Annotated[Role | None, Opt(choices=(*ROLES, "none"))] = "administrator"
     """What clients of the bus may ask for whose messages name no roles, such as
     scheduler-workerctl: all, all but what is an administrator's, reading, nothing. Messages with

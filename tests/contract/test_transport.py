@@ -22,7 +22,7 @@ from scheduler_worker.rpc.dispatcher import Context, Endpoint
 from scheduler_worker.rpc.transport import Bus, Client
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import echo
-from tests.support.patience import NEVER_S, SOON_S, growing
+from tests.support.patience import NEVER_S, SOON_S, eventually, growing
 from tests.support.threads import in_thread
 
 # Values
@@ -94,12 +94,31 @@ def test_a_fanout_reaches_every_server_with_one_message_id(serve, bus, topic):
     assert first[1] == second[1] is not None
 
 
-def test_two_servers_share_a_topic_and_each_can_be_addressed(serve, bus, client, topic):
+def test_a_call_goes_to_the_server_that_has_run_longest_and_has_a_slot(serve, bus, topic, gate):
+    one, two, _ = (
+        serve({"who": lambda _context, name=name: name, "wait": gate}, name=name, slots=4)
+        for name in ("one", "two", "three")
+    )
+    client = bus.client(topic, timeout_s=SOON_S)
+    assert [client.call("who", {}) for _ in range(10)] == 10 * ["one"]
+    held = [in_thread(client.call, "wait", {}) for _ in range(4)]
+    gate.wait_for(4)
+    assert {client.call("who", {}) for _ in range(10)} == {"two"}
+    gate.opened.set()
+    assert {each.result(SOON_S) for each in held} == {"passed"}
+    eventually(lambda: client.call("who", {}) == "one")
+    one.take_requests(False)
+    eventually(lambda: client.call("who", {}) == "two")
+    two.stop(SOON_S)
+    assert {client.call("who", {}) for _ in range(10)} == {"three"}
+
+
+def test_a_server_can_be_addressed(serve, bus, topic):
     for name in ("one", "two"):
         serve({"name": lambda _context, name=name: name}, name=name)
-    assert {client.call("name", {}) for _ in range(6)} == {"one", "two"}
-    two = bus.client(topic, server="two", timeout_s=SOON_S)
-    assert [two.call("name", {}) for _ in range(3)] == ["two"] * 3
+    for name in ("one", "two"):
+        addressed = bus.client(topic, server=name, timeout_s=SOON_S)
+        assert [addressed.call("name", {}) for _ in range(3)] == [name] * 3
 
 
 def test_a_message_without_a_server_is_refused(client):

@@ -58,9 +58,10 @@ def test_exactly_what_there_is_room_for_is_built(crowd):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_worker_killed_at_a_claim_costs_no_boot(crowd, monkeypatch, when):
     """``before``: between decision and claim; ``after``: between claim and answer."""
-    first = crowd.cloud.workers[0]
+    first, second = crowd.cloud.workers
     monkeypatch.setenv(mortal.VARIABLE, f"{when}:3")
     restarted(first, module=mortal.__name__)
+    restarted(second)  # the older worker gets the requests
     servers = crowd.boot(BOOTS)
     assert not first.is_running
     assert len(crowd.check(servers)) == ROOM

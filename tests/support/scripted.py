@@ -12,6 +12,7 @@ class ScriptedConnection:
 
     address = "broker"
     vanished: frozenset[str] = frozenset()
+    priority = 0
     created: "list[ScriptedConnection]" = []  # noqa: RUF012 - emptied by the fixture
 
     def __init__(self, listener: Listener, _is_reconnect: bool) -> None:
@@ -46,9 +47,11 @@ class ScriptedConnection:
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
         self.consumes, self.consumes_shared = True, shared
+        self.consumes_with = self.priority
 
     def consume_shared(self, slots: int) -> None:
         self.consumes_shared = True
+        self.consumes_with = self.priority
 
     def leave_shared(self) -> None:
         self.consumes_shared = False

@@ -34,12 +34,15 @@ class Case(NamedTuple):
     server: str
     endpoint: str
     processes: int = 1
+    cluster_count: int | None = None
+    """Over how many clusters the calls go; None: one for each process."""
     keeps_records: bool = True
     """Whether decisions are kept."""
 
     @property
     def name(self) -> str:
         name = f"{self.server}/{self.endpoint}/{self.processes}"
+        name = name if self.cluster_count is None else f"{name}/{self.cluster_count}-clusters"
         return name if self.keeps_records else f"{name}/no-records"
 
     @property
@@ -48,7 +51,7 @@ class Case(NamedTuple):
 
     @property
     def clusters(self) -> list[str]:
-        return [f"{self.topic}-{number}" for number in range(self.processes)]
+        return [f"{self.topic}-{number}" for number in range(self.cluster_count or self.processes)]
 
 
 CASES = (
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
         redis = stack.enter_context(processes.redis())
         rabbit = stack.enter_context(processes.rabbit())
         running = {
-            case: stack.enter_context(_serving(case, redis, rabbit, arguments)) for case in cases
+            case: stack.enter_context(serving(case, redis, rabbit, arguments)) for case in cases
         }
         client = RawClient(rabbit.url)
         stack.callback(client.close)
@@ -100,7 +103,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
         for _ in range(arguments.repeat):
             for case in cases:
                 pids = {"server": running[case], **others}
-                found[case].append(_measured(client, case, pids, arguments))
+                found[case].append(measured(client, case, pids, arguments))
     rows = [middle(rows, "calls_per_s") | _shares(rows, found) for rows in found.values()]
     show("Calls over RabbitMQ and Redis (of each the middle measurement)", rows)
     return rows
@@ -115,7 +118,7 @@ def _shares(rows: list[dict], found: dict[Case, list[dict]]) -> dict:
     }
 
 
-def _measured(
+def measured(
     client: RawClient, case: Case, pids: dict[str, list[int]], arguments: argparse.Namespace
 ) -> dict:
     def used_s() -> dict[str, float]:
@@ -184,7 +187,7 @@ def await_consumers(client: RawClient, case: Case) -> None:
 
 
 @contextlib.contextmanager
-def _serving(
+def serving(
     case: Case,
     redis: RedisServer,
     rabbit: RabbitServer,

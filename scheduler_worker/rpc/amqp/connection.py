@@ -67,8 +67,6 @@ _PING = bytes(
 """A ping's properties: as oslo.messaging sets them, but transient."""
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
-_FIRST, _LAST = 1, -1
-"""Priorities of our consumers of the topic's queue; that of others is 0."""
 
 
 class _Unacknowledged(NamedTuple):
@@ -228,8 +226,7 @@ class BrokerConnection(BusConnection):
         self._send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
         self._consumed[tag] = queue
         self._channel.cancel_callbacks[tag] = self._cancelled
-        priority = _FIRST if self.comes_first else _LAST
-        options = {"x-priority": priority} if queue == self._names.queue else {}
+        options = {"x-priority": self.priority} if queue == self._names.queue else {}
         arguments: tuple[Any, ...] = (0, queue, tag, False, False, False, wait is None, options)
         self._channel.send_method(spec.Basic.Consume, "BssbbbbF", arguments, wait=wait)
 

@@ -49,9 +49,9 @@ class BusConnection:
     """Queues that no longer existed, with what was in them."""
     is_blocked = False
     """Whether the broker accepts nothing for now."""
-    comes_first = True
-    """Whether other consumers of the topic's queue get only what we have no slot for; else we
-    get what they have none for. Counts when a consumer is opened."""
+    priority = 0
+    """Of our consumers of the topic's queue. Consumers of a lower one get only what we have no
+    slot for. Counts when a consumer is opened."""
 
     def pump(self) -> None:
         """Dispatch what has arrived."""

@@ -43,6 +43,23 @@ _LASTED_S = 10.0
 """A connection that is lost sooner is followed by a longer backoff than the one before it."""
 
 
+_LATE_S = 1.0
+"""A server whose tick is later by this comes last of the workers: it was paused, or starved."""
+_LAST = -1
+"""The priority of a server that comes last of all; other programs consume with 0."""
+
+
+def junior_priority() -> int:
+    """The priority of the worker that began last: above 0, and below that of those before it.
+
+    Every request of a cluster then meets one worker, whose replica is current. The others get what
+    it has no slots for, and all when it stops.
+    """
+    # Milliseconds, of which AMQP's integers hold 24 days. Then the count begins again, and younger
+    # workers come first until they are restarted, too.
+    return max(1, -int(1000 * time.time()) & 0x7FFF_FFFF)
+
+
 class QueueServer:
     """Serves a dispatcher's methods from ``start`` until ``stop``.
 
@@ -63,9 +80,9 @@ class QueueServer:
         comes_first: bool = True,
         reach: Callable[[], None] = lambda: None,
     ) -> None:
-        """``comes_first``: whether other consumers of the topic get only what we have no slot for,
-        or else we what they have none for, until :meth:`come_first`. ``reach`` is called in a slot
-        after the state was lost, until it raises no StateUnavailable.
+        """``comes_first``: whether other programs that consume the topic get only what we have no
+        slot for, or else we what they have none for, until :meth:`come_first`. ``reach`` is called
+        in a slot after the state was lost, until it raises no StateUnavailable.
         """
         self._openers = openers
         self._settings = settings
@@ -105,6 +122,8 @@ class QueueServer:
         self._problem: str | None = "has not started"
         # Any thread sets these two; the loop's thread does what they say when it is woken.
         self._comes_first = comes_first
+        self._priority = junior_priority()
+        """Among workers, which share it with no other; the loop's thread changes it."""
         self._may_take_requests = True
         """Whether the topic's queue may be consumed, which all servers share."""
         self._silence: str | None = None
@@ -175,7 +194,7 @@ class QueueServer:
         """
         if not self._comes_first:
             self._comes_first = True
-            self._loop.call_soon(self._consume_first)
+            self._loop.call_soon(self._consume_by_priority)
 
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
@@ -200,6 +219,7 @@ class QueueServer:
             "running": self._slots.running,
             "waiting": self._slots.waiting,
             "namesakes": self._name_check.has_found,
+            "priority": self._priority if self._comes_first else _LAST,
             "tick_age_s": round(self.tick_age_s(), 3),
             "queue_delay_s": round(self._messages.admission.queue_delay_s, 3),
             **self._messages.describe(),
@@ -230,6 +250,7 @@ class QueueServer:
             self._ended.set()
 
     def _serve(self) -> None:
+        self._last_tick_s = time.monotonic()
         self._loop.call_later(0.0, self._tick)
         self._loop.call_later(CHECK_S, self._check_name)
         while not (self._stopping.is_set() and self._drained.is_set()):
@@ -277,8 +298,14 @@ class QueueServer:
         return not (is_full and self._slots.running)
 
     def _tick(self) -> None:
-        self._last_tick_s = time.monotonic()
+        now_s = time.monotonic()
+        late_s = now_s - self._last_tick_s - TICK_S
+        self._last_tick_s = now_s
         self._loop.call_later(TICK_S, self._tick)
+        if late_s > _LATE_S:
+            LOG.warning("Stood still for %.1f s; requests go to other workers first", late_s)
+            self._priority = junior_priority()
+            self._consume_by_priority()
         if self._connection is not None:
             self._connection.tick(reads=self._reads())
             self._silence = self._connection.silence()
@@ -339,7 +366,7 @@ class QueueServer:
         connection = self._connection = opener(listener, is_reconnect)
         messages.adopt(connection)
         shared = self._takes_requests
-        connection.comes_first = self._comes_first
+        connection.priority = self._priority if self._comes_first else _LAST
         connection.consume(self._slots.count, shared=shared)
         again = " again" if is_reconnect else ""
         LOG.info("Consuming topic %s at %s%s", self._names.topic, connection.address, again)
@@ -349,12 +376,12 @@ class QueueServer:
         self._observer.bus_connected(again=is_reconnect)
         self._consumes.set()
 
-    def _consume_first(self) -> None:
+    def _consume_by_priority(self) -> None:
         """The priority of a consumer is fixed: another one takes its place."""
         connection = self._connection
         if connection is None or self._stopping.is_set():
             return
-        connection.comes_first = True
+        connection.priority = self._priority if self._comes_first else _LAST
         if self._takes_requests:
             connection.leave_shared()
             connection.consume_shared(self._slots.count)

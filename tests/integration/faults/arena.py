@@ -1,4 +1,4 @@
-"""Three workers, one RabbitMQ, one Redis and sixteen tenants, to break things between them."""
+"""Eight workers, one RabbitMQ, one Redis and sixteen tenants, to break things between them."""
 
 import contextlib
 import itertools
@@ -24,6 +24,10 @@ from tests.support.workers import WorkerProcess, write_config
 CLUSTERS = {"east": ("e1", "e2", "e3", "e4"), "west": ("w1", "w2", "w3", "w4")}
 VCPUS = 5
 TENANTS = 16
+WORKERS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+"""The first is behind proxies. With the slots below four of them are busy."""
+STOOD_STILL_S = 2.5
+"""After which a worker lets all others go first."""
 STEADY = 80
 """So many requests are served before a fault, and after it, before its figures are taken."""
 TTL_S = 40.0
@@ -65,22 +69,21 @@ class Arena:
         self.rabbit = RabbitServer(directory / "rabbit")
         self.redis = RedisServer(directory / "redis")
         self.workers: dict[str, WorkerProcess] = {}
+        """In the order in which they take requests."""
         self.figures: list[Figures] = []
         self._starts = 0
         self._open = contextlib.ExitStack()
 
     def start(self) -> None:
-        """Servers, three workers (the third behind proxies), hosts, tenants, an auditor."""
+        """Servers, workers, hosts, tenants, an auditor."""
         open_ = self._open
         for server in (self.rabbit, self.redis):
             open_.enter_context(server)
         self.bus_proxy = open_.enter_context(Proxy(self.rabbit.port))
         self.state_proxy = open_.enter_context(Proxy(self.redis.port))
         open_.callback(self._end_workers)
-        for name in ("one", "two", "three"):
-            self.start_worker(name)
-        for each in self.workers.values():
-            each.ready()
+        for name in WORKERS:
+            self.start_worker(name).ready()  # one by one: the oldest comes first
         self._start_tenants()
         self.auditor = Auditor(Books(self.redis.url, "faults", tuple(CLUSTERS)))
         self.auditor.start()
@@ -90,9 +93,10 @@ class Arena:
         self, name: str, *, module: str = "scheduler_worker", **more: Any
     ) -> WorkerProcess:
         """Not yet ready; ``more`` are groups of options, ``module`` is what runs the worker."""
+        self.workers.pop(name, None)
         self._starts += 1
         rabbit, redis = self.rabbit.url, self.redis.url
-        if name == "three":
+        if name == WORKERS[0]:
             rabbit = rabbit.replace(f":{self.rabbit.port}/", f":{self.bus_proxy.port}/")
             redis = redis.replace(f":{self.redis.port}/", f":{self.state_proxy.port}/")
         groups: dict[str, Any] = {
@@ -108,10 +112,21 @@ class Arena:
         return self.workers[name]
 
     def replace_workers(self, module: str = "scheduler_worker") -> None:
-        """One after the other, so that two serve all the time."""
-        for name in self.workers:
+        """One after the other, so that the others serve all the time."""
+        for name in WORKERS:
             self.workers[name].stop()
             self.start_worker(name, module=module).ready()
+
+    def put_first(self, name: str) -> None:
+        """Let all workers that come before it stand still for a moment, so that it comes first."""
+        older = list(itertools.takewhile(lambda each: each != name, self.workers))
+        with contextlib.ExitStack() as paused:
+            for each in older:
+                paused.enter_context(self.workers[each].paused())
+            if older:
+                self.wait(STOOD_STILL_S)
+        for each in older:
+            self.workers[each] = self.workers.pop(each)
 
     def _end_workers(self) -> None:
         for each in self.workers.values():

@@ -9,6 +9,12 @@ import contextlib
 import pytest
 import redis
 
+from scheduler_worker.operations.workers import (
+    DrainedWorker,
+    NamedWorker,
+    drain_worker,
+    resume_worker,
+)
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.integration.faults import skewed
 from tests.integration.faults.arena import CLUSTERS, LEASE_S, Arena
@@ -61,16 +67,39 @@ def arena(tmp_path_factory, rabbit_server, request):
             print(f"  {each.fault:34} {times} {each.largest_mb:5.0f} {each.errors or ''}")
 
 
-def test_a_worker_is_killed(arena):
-    with arena.fault("worker killed"):
+def test_the_first_worker_is_killed(arena):
+    """What it had in hand goes to others, which answer; so nobody is answered with an error."""
+    arena.put_first("two")
+    with arena.fault("first worker killed"):
         arena.workers["two"].kill()
         arena.serve_some()
         arena.start_worker("two").ready()
+    assert arena.figures[-1].errors == {}
 
 
-def test_a_worker_is_paused_for_longer_than_a_lease(arena):
-    with arena.fault("worker paused"), arena.workers["two"].paused():
+def test_a_worker_is_killed(arena):
+    *_, last = arena.workers
+    with arena.fault("last worker killed"):
+        arena.workers[last].kill()
+        arena.serve_some()
+        arena.start_worker(last).ready()
+    assert arena.figures[-1].errors == {}
+
+
+def test_the_first_worker_is_drained(arena):
+    first = next(iter(arena.workers))
+    with arena.fault("first worker drained"):
+        arena.client.call(drain_worker, DrainedWorker(first))
+        arena.serve_some()
+        arena.client.call(resume_worker, NamedWorker(first))
+    assert arena.figures[-1].errors == {}
+
+
+def test_the_first_worker_is_paused_for_longer_than_a_lease(arena):
+    first = next(iter(arena.workers))
+    with arena.fault("first worker paused"), arena.workers[first].paused():
         arena.wait(3 * LEASE_S)
+    arena.workers[first] = arena.workers.pop(first)  # it lets the others go first
 
 
 def test_redis_is_killed_and_reads_its_file_again(arena):
@@ -123,6 +152,7 @@ def test_the_broker_closes_all_connections(arena):
 
 @pytest.mark.parametrize("way", ["to_server", "to_client"])
 def test_the_network_between_a_worker_and_the_broker_stalls(arena, way):
+    arena.put_first("one")
     names = {"to_server": "worker to broker", "to_client": "broker to worker"}
     with arena.fault(f"{names[way]} stalled"), arena.bus_proxy.stalled(way):
         arena.wait(6.0)  # longer than the broker waits for a heart-beat
@@ -130,6 +160,7 @@ def test_the_network_between_a_worker_and_the_broker_stalls(arena, way):
 
 def test_a_worker_is_cut_off_silently(arena):
     """Neither side notices at first; the requests in hand are redelivered to others."""
+    arena.put_first("one")
     cut_off = arena.bus_proxy.stalled("to_server", "to_client")
     with arena.fault("worker cut off from broker"), cut_off:
         arena.wait(10.0)
@@ -137,6 +168,7 @@ def test_a_worker_is_cut_off_silently(arena):
 
 @pytest.mark.parametrize("way", ["to_server", "to_client"])
 def test_the_network_between_a_worker_and_redis_stalls(arena, way):
+    arena.put_first("one")
     names = {"to_server": "worker to redis", "to_client": "redis to worker"}
     with arena.fault(f"{names[way]} stalled"), arena.state_proxy.stalled(way):
         arena.wait(3.0)
@@ -150,6 +182,7 @@ def test_a_worker_is_slow(arena):
     with arena.fault("slow worker"):
         arena.workers["two"].stop()
         arena.start_worker("two", filter_scheduler=slow).ready()
+        arena.put_first("two")
         arena.serve_some()
         arena.workers["two"].stop()
         arena.start_worker("two").ready()

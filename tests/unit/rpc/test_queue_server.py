@@ -89,6 +89,33 @@ def test_nothing_is_sent_to_a_blocked_broker(connections):
     server.stop(5)
 
 
+def test_the_younger_server_has_the_lower_priority(monkeypatch):
+    begun_s = 2**31 / 1000 * 900  # from here the count goes on for 24 days
+    found = []
+    for passed_s in (0.001, 0.002, 0.1, 60, 86_400, 24 * 86_400, 2**31 / 1000):
+        monkeypatch.setattr("time.time", lambda passed_s=passed_s: begun_s + passed_s)
+        found.append(queue_server.junior_priority())
+    assert found == sorted({*found}, reverse=True)
+    assert 0 < min(found) < max(found) < 2**31  # others have 0, and AMQP's integers have 31 bits
+
+
+def test_a_server_that_stood_still_comes_after_the_others(connections, monkeypatch, lose):
+    monkeypatch.setattr(queue_server, "junior_priority", iter((7, 5)).__next__)
+    monkeypatch.setattr(queue_server, "TICK_S", 0.01)
+    server = make()
+    server.start()
+    [connection] = connections
+    assert connection.consumes_with == 7
+    ticked_s = server._last_tick_s
+    eventually(lambda: server._last_tick_s > ticked_s)
+    assert connection.consumes_with == 7
+    server._loop.call_soon(lambda: setattr(server, "_last_tick_s", ticked_s - 2))
+    eventually(lambda: connection.consumes_with == 5)
+    assert connection.consumes_shared
+    assert lose(server).consumes_with == 5
+    server.stop(5)
+
+
 @pytest.mark.parametrize("left", ["a message", "an answer"])
 def test_a_stop_waits_for_what_is_left_to_do_and_to_be_confirmed(connections, gate, left):
     server = make(hold=lambda context: gate(context))
@@ -406,6 +433,8 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now_s
+
+    time = monotonic
 
     def wait(self, _source: Any = None, *, timeout_s: float = 60.0) -> bool:
         self.now_s += max(timeout_s, 0.001)
