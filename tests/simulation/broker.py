@@ -110,6 +110,7 @@ class Broker:
             able = [each for each in self._consumers if each.queue == queue and each.is_able()]
             if not able:
                 break
+            # Whatever its priority: so any interleaving of workers may come, not only likely ones.
             self.machine.random.choice(able).take(ready.popleft())
 
     # Links
@@ -195,6 +196,8 @@ class _Consumer(msgspec.Struct, eq=False):
 
 class BrokerConnection:
     """Stands in for the server's connection of the same name, over this broker."""
+
+    priority = 0
 
     def __init__(
         self,

@@ -204,7 +204,9 @@ class Machine:
                 Thread=partial(Starter, self),
                 local=Local,
             ),
-            "time": SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep),
+            "time": SimpleNamespace(
+                monotonic=lambda: self.now_s, time=lambda: self.now_s, sleep=self.sleep
+            ),
             "random": SimpleNamespace(uniform=self.random.uniform, Random=random.Random),
         }
         with pytest.MonkeyPatch.context() as patch:
