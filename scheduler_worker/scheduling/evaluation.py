@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class FilterResults:
             {} if before is None else before.limits.copy()
         )
         """What each filter in Nova's signature has left on hosts, by row."""
+        self._checks: list[tuple[Filter, Callable[[int], bool]]] | None = None
+        """Of :attr:`_using`, each with a function of the row; until facts of hosts change."""
         self._once: list[int] = []
         """The indexes of the masks after filters that run once per request and look at use."""
         for unit in filters:
@@ -268,10 +270,17 @@ class FilterResults:
 
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether a survivor still passes the filters that look at use."""
-        for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
-            if not self._passes(unit, host, spec):
+        if self._checks is None:
+            self._checks = [(unit, unit.row_check(host.table, spec)) for unit in self._using]
+        for unit, check in self._checks:
+            passes = self._passes(unit, host, spec) if unit.leaves_limits else check(host.row)
+            if not passes:
                 return False
         return True
+
+    def facts_changed(self) -> None:
+        """Facts of hosts have changed: nothing that was read of them holds."""
+        self._checks = None
 
     def _passes(self, unit: Filter, host: HostState, spec: RequestSpec) -> bool:
         if not unit.leaves_limits:
@@ -431,6 +440,9 @@ class Evaluation:
         if len(changed) + len(used) > FEW + len(hosts) // _ONE_IN or not self.results.passed:
             return False
         if changed:
+            self.results.facts_changed()
+            for scale in self._scales or ():
+                scale.score_of_row = None
             # Their heartbeats are new: the results may now expire sooner than before.
             self.results.update_expiry(hosts.take(np.array(list(changed))), spec)
             for row in changed:
@@ -527,8 +539,12 @@ class Evaluation:
             return True
         at = self._place(host.row)
         if counts and counted:
-            for scale in self._scales if facts else self._using:
-                scale.put(at, host, spec, facts=facts)
+            if facts:
+                for scale in self._scales:
+                    scale.put(at, host, spec)
+            else:
+                for scale in self._using:
+                    scale.put_use(at, host, spec)
         elif counts:
             self._insert(at, host, spec)
         elif counted:

@@ -28,7 +28,7 @@ Raise :class:`~scheduler_worker.errors.RequestError` for an invalid request. Any
 a defect of the unit: the request is answered with an error and the worker goes on.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -198,6 +198,7 @@ class Filter(FilterHints, Unit):
         cls.looks_at_rows = cls.looks_at_rows or cls.passes is Filter.passes
         is_asked_by_row = cls.looks_at_rows and cls.host_passes is not Filter.host_passes
         cls.leaves_limits = is_asked_by_row and not cls.is_internal()
+        _ask_anew(cls, Filter, "row_check", "passes", "host_passes")
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         """One boolean per host, in row order."""
@@ -207,6 +208,13 @@ class Filter(FilterHints, Unit):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         """Whether this one host can take the instance."""
         return bool(self.passes(only(host_state), spec_obj)[0])
+
+    def row_check(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], bool]:
+        """:meth:`host_passes` as a function of the row, until rows move or facts of hosts change.
+
+        For hosts of which only the use has changed, which are many. By default it is derived.
+        """
+        return lambda row: self.host_passes(hosts.state(row), spec)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         """Why this host did not pass: one clause with the figures."""
@@ -248,6 +256,7 @@ class Weigher(Unit):
         super().__init_subclass__(**kwargs)
         _require_method(cls, Weigher, "weigh", "weigh_host")
         cls.rescales = cls.rescales or cls.rescaled is not Weigher.rescaled
+        _ask_anew(cls, Weigher, "row_score", "weigh", "weigh_host")
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         """One raw score per host, in row order."""
@@ -257,6 +266,10 @@ class Weigher(Unit):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         """The raw score of one host. (Nova calls the request ``weight_properties`` here.)"""
         return float(self.weigh(only(host_state), weight_properties)[0])
+
+    def row_score(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], float]:
+        """:meth:`weigh_host` as a function of the row, as :meth:`Filter.row_check` is."""
+        return lambda row: float(self.weigh_host(hosts.state(row), spec))
 
     def rescaled(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         """What raw scores count beside the scores of the other hosts that are left; by default the
@@ -310,6 +323,13 @@ class Balance(Unit):
 def only(host_state: HostState) -> Hosts:
     """The one host of a row, in columns."""
     return host_state.table.take(np.array([host_state.row]))
+
+
+def _ask_anew(cls: type, base: type, by_row: str, *answers: str) -> None:
+    """A class with an answer of its own does not inherit a function of the row for another."""
+    own = vars(cls).keys()
+    if by_row not in own and not own.isdisjoint(answers):
+        setattr(cls, by_row, getattr(base, by_row))
 
 
 def _require_method(cls: type, base: type, column: str, row: str) -> None:

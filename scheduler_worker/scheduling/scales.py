@@ -8,7 +8,7 @@ depend on the best or the worst of the hosts that are left, and be rescaled betw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +151,9 @@ class Scale:
     ) -> None:
         self.unit = unit
         self._spec = spec
-        self._weigh_host, self._minval, self._maxval = unit.weigh_host, unit.minval, unit.maxval
+        self._minval, self._maxval = unit.minval, unit.maxval
+        self.score_of_row: Callable[[int], float] | None = None
+        """Of the unit, until facts of hosts change."""
         self._sign = 1.0
         if unit.lower_is_better:
             self._sign = -1.0
@@ -211,11 +213,19 @@ class Scale:
         """What each host gets."""
         return np.zeros(len(self.scores)) if self.is_constant else self.products
 
-    def put(self, at: int, host: HostState, spec: RequestSpec, *, facts: bool) -> None:
-        """Ask for the score of one host again; ``facts``: more than its use changed."""
-        if facts and not isinstance(self._multiplier, float):
+    def put(self, at: int, host: HostState, spec: RequestSpec) -> None:
+        """Ask for the score of one host again."""
+        if not isinstance(self._multiplier, float):
             self._multiplier[at] = self.unit.weight_multiplier(host)
-        raw = float(self._weigh_host(host, spec))
+        self._put(at, float(self.unit.weigh_host(host, spec)))
+
+    def put_use(self, at: int, host: HostState, spec: RequestSpec) -> None:
+        """Ask for the score of one host again, of which only the use has changed."""
+        if self.score_of_row is None:
+            self.score_of_row = self.unit.row_score(host.table, spec)
+        self._put(at, self.score_of_row(host.row))
+
+    def _put(self, at: int, raw: float) -> None:
         if self._raw is not None:
             # The score before, too: the one that leaves may have been the end.
             self._raw_ends.note(self._raw.item(at), raw)
@@ -249,7 +259,7 @@ class Scale:
         """Add a host that has become a survivor."""
         if not isinstance(self._multiplier, float):
             self._multiplier = np.insert(self._multiplier, at, self.unit.weight_multiplier(host))
-        raw = float(self._weigh_host(host, spec))
+        raw = float(self.unit.weigh_host(host, spec))
         if self._raw is not None:
             self._raw_ends.note(raw)
             self._raw = np.insert(self._raw, at, raw)

@@ -231,6 +231,7 @@ def test_a_filters_methods_agree(reports, plain):
         unit: Filter = made(kind, OPTIONS)
         columns = unit.passes(hosts, spec).tolist()
         assert columns == [unit.host_passes(host, spec) for host in hosts.states()], name
+        assert columns == list(map(unit.row_check(hosts, spec), range(len(hosts)))), name
         assert columns == unit.passes(every, spec).tolist(), name
         assert unit.applies(spec) or all(columns), name
         for host, passes in zip(hosts.states(), columns, strict=True):
@@ -265,6 +266,7 @@ def test_a_weighers_methods_agree(reports, plain):
         unit: Weigher = made(kind, OPTIONS)
         columns = unit.weigh(hosts, spec).tolist()
         assert columns == [unit.weigh_host(host, spec) for host in hosts.states()], name
+        assert columns == list(map(unit.row_score(hosts, spec), range(len(hosts)))), name
         multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts)).tolist()
         assert multipliers == [unit.weight_multiplier(host) for host in hosts.states()], name
         assert unit.applies(spec) or not any(columns), name

@@ -124,7 +124,7 @@ def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) ->
         scale.insert(at, score, spec)
     else:
         raw[at] = score
-        scale.put(at, score, spec, facts=False)
+        scale.put(at, score, spec)
     return [at]
 
 

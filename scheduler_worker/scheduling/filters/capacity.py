@@ -13,7 +13,7 @@ a host's instances, and its I/O operations under way.
 """
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
@@ -37,8 +37,10 @@ class FlavorAmount(NamedTuple):
     own: Callable[[Flavor], int]
     """The flavor's own size."""
     total: Callable[[Hosts | HostState], Any]
-    used: Callable[[Hosts | HostState, Any], Any]
-    """With the total."""
+    taken: str
+    """The column of what is used, or of what is free."""
+    used_of: Callable[[Any, Any], Any]
+    """What is used, of the total and that column."""
     reserved: Callable[[Hosts | HostState], Any]
     """What a host keeps for itself."""
     ratio: str
@@ -50,13 +52,18 @@ class FlavorAmount(NamedTuple):
     may_be_unlimited: bool = False
     """Whether a host that reports no total, or no limit, has none."""
 
+    def used(self, of: Hosts | HostState, total: Any) -> Any:
+        """What is used of the total."""
+        return self.used_of(total, getattr(of, self.taken))
+
 
 CPUS = FlavorAmount(
     "VCPU",
     "vCPUs",
     own=attrgetter("vcpus"),
     total=attrgetter("vcpus_total"),
-    used=lambda of, _: of.vcpus_used,
+    taken="vcpus_used",
+    used_of=lambda _, used: used,
     reserved=attrgetter("reserved_host_cpus"),
     ratio="cpu_allocation_ratio",
     limit="vcpu",
@@ -67,7 +74,8 @@ MEMORY = FlavorAmount(
     "MiB",
     own=attrgetter("memory_mb"),
     total=attrgetter("total_usable_ram_mb"),
-    used=lambda of, total: total - of.free_ram_mb,
+    taken="free_ram_mb",
+    used_of=sub,
     reserved=attrgetter("reserved_host_memory_mb"),
     ratio="ram_allocation_ratio",
     limit="memory_mb",
@@ -77,7 +85,8 @@ DISK = FlavorAmount(
     "MiB of disk",
     own=attrgetter("disk_mb"),
     total=lambda of: of.total_usable_disk_gb * 1024,
-    used=lambda of, total: total - of.free_disk_mb,
+    taken="free_disk_mb",
+    used_of=sub,
     reserved=attrgetter("reserved_host_disk_mb"),
     ratio="disk_allocation_ratio",
     limit="disk_gb",
@@ -127,6 +136,19 @@ class _Enough(_OfAmount):
         used = self.amount.used(host_state, total)
         fits = self._fits(self.reads(spec_obj), total, self._known_limit(host_state), used)
         return bool(fits or host_state.has_inventories)
+
+    def row_check(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], bool]:
+        fits: Callable[..., bool] = self._fits
+        wanted, used_of = self.reads(spec), self.amount.used_of
+        total, limit = self.amount.total(hosts).item, self.limit(hosts).item
+        taken, has_inventories = hosts.column(self.amount.taken).item, hosts.has_inventories.item
+
+        def passes(row: int) -> bool:
+            whole = total(row)
+            used = used_of(whole, taken(row))
+            return fits(wanted, whole, limit(row), used) or has_inventories(row)
+
+        return passes
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         amount, wanted, limit = self.amount, self.reads(spec), self.limit(hosts)

@@ -12,7 +12,7 @@ not asked for a rebuild with a new image.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -74,6 +74,10 @@ class Inventories(Filter):
             if getattr(host_state, UNUSED[name]) < amount:
                 return False
         return facts.allows(host_state.provider_tree.providers[ROOT], amounts)
+
+    def row_check(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], bool]:
+        has_inventories, ask = hosts.has_inventories.item, super().row_check(hosts, spec)
+        return lambda row: not has_inventories(row) or ask(row)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         inventories = facts.inventories_of(host_state)

@@ -1,6 +1,6 @@
 """Weighers by one figure of the host: what is free or used, its cell, members of a group."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +22,10 @@ class _ResourceWeigher(Weigher):
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         return float(getattr(host_state, self.column))
+
+    def row_score(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], float]:
+        score: Callable[[int], float] = hosts.column(self.column).item
+        return score
 
 
 class RAMWeigher(_ResourceWeigher):
@@ -53,6 +57,11 @@ class CPUWeigher(_ResourceWeigher):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         host = host_state
         return float(host.vcpus_total * host.cpu_allocation_ratio - host.vcpus_used)
+
+    def row_score(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], float]:
+        total, ratio = hosts.vcpus_total.item, hosts.cpu_allocation_ratio.item
+        used = hosts.vcpus_used.item
+        return lambda row: total(row) * ratio(row) - used(row)
 
 
 class DiskWeigher(_ResourceWeigher):
@@ -146,6 +155,10 @@ class PCIWeigher(_ResourceWeigher):
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         return float(1.0 + _MOST - min(host_state.free_pci_devices, _MOST))
+
+    def row_score(self, hosts: Hosts, spec: RequestSpec) -> Callable[[int], float]:
+        free = hosts.free_pci_devices.item
+        return lambda row: 1.0 + _MOST - min(free(row), _MOST)
 
 
 class CrossCellWeigher(Weigher):

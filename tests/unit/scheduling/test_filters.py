@@ -38,6 +38,16 @@ def limits(unit, **facts):
     return unit.limits(host_table([host_record(**facts)]).state(0), request_spec())
 
 
+def test_a_class_with_an_answer_of_its_own_is_asked_it_by_row_too():
+    class Odd(RamFilter):
+        def host_passes(self, host_state, spec_obj):
+            return host_state.row % 2 == 1
+
+    hosts = host_table([host_record(uuid=each, host=each) for each in "abc"])
+    assert [RamFilter().row_check(hosts, request_spec())(row) for row in range(3)] == 3 * [True]
+    assert [Odd().row_check(hosts, request_spec())(row) for row in range(3)] == [False, True, False]
+
+
 def test_all_hosts():
     unit = AllHostsFilter()
     assert passes(unit, request_spec(vcpus=99))
