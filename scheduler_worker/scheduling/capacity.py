@@ -33,7 +33,7 @@ from scheduler_worker.model.inventories import UNUSED
 from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import NO_USE, VirtUse
-from scheduler_worker.scheduling.evaluation import left_by
+from scheduler_worker.scheduling.filter_results import left_by
 from scheduler_worker.scheduling.filters.numa_topology import (
     NUMATopologyFilter,
     PciPassthroughFilter,

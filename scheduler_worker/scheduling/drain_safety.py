@@ -22,7 +22,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import Flavor, RequestSpec
 from scheduler_worker.model.virt import NO_MACHINE, VirtualMachine
-from scheduler_worker.scheduling.evaluation import left_by
+from scheduler_worker.scheduling.filter_results import left_by
 from scheduler_worker.scheduling.ovirt.migration import SourceFilter
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter

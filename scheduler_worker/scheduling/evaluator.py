@@ -18,7 +18,8 @@ from scheduler_worker.model.policy_references import PolicyReference
 from scheduler_worker.model.providers import ASKED
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.destination import names_destination
-from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.plugin import Filter, Unit, Weigher
 from scheduler_worker.scheduling.scales import Scale
 

@@ -13,7 +13,7 @@ from scheduler_worker.model.host_reports import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import FilterResults
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.selectors import best

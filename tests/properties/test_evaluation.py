@@ -16,7 +16,8 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import evaluation, scales
 from scheduler_worker.scheduling.compiler import compile_policy
-from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
     SameHostFilter,

@@ -25,6 +25,7 @@ _PREEMPTED = (
     "scheduler_worker.scheduling.evaluator",
     "scheduler_worker.scheduling.pipeline",
     "scheduler_worker.scheduling.evaluation",
+    "scheduler_worker.scheduling.filter_results",
 )
 
 

@@ -10,6 +10,7 @@
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
     .venv/bin/python tools/bench rpc --outstanding 16
+    .venv/bin/python tools/bench scale --simulate
     .venv/bin/python tools/bench trace --list
     .venv/bin/python tools/bench memory --hosts 10000
     .venv/bin/python tools/bench footprint
@@ -86,8 +87,8 @@ KINDS = {
     "goals": goals,
     "nova": placing,  # no module may have the name that Nova has, for peer.py imports that
 }
-UNAIDED = [name for name in KINDS if name not in {"claims", "verify", "goals", "nova"}]
-"""What needs no other project, and repeats no other kind."""
+APART = ("claims", "verify", "scale", "goals", "nova")
+"""What needs another project, takes minutes by itself, or repeats other kinds."""
 
 
 def main() -> int:
@@ -98,9 +99,7 @@ def main() -> int:
     for name, module in [*KINDS.items(), ("all", None)]:
         kind = kinds.add_parser(
             name,
-            help=(module.__doc__ or "").strip()
-            if module
-            else "All but claims, verify, goals and nova.",
+            help=(module.__doc__ or "").strip() if module else f"All but {', '.join(APART)}.",
         )
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:
@@ -112,7 +111,8 @@ def main() -> int:
         words.insert(0, "decision")  # the kind that has a peer
     arguments = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and so leave no server behind
-    names = UNAIDED if arguments.kind == "all" else [arguments.kind]
+    all_ = [name for name in KINDS if name not in APART]
+    names = all_ if arguments.kind == "all" else [arguments.kind]
     figures = {}
     if getattr(arguments, "against", None) is not None:
         figures[arguments.kind] = against.compare(arguments.against, arguments.turns, _plain(words))

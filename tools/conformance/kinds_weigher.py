@@ -13,7 +13,8 @@ from scheduler_worker import codec
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Weigher
 from scheduler_worker.scheduling.scales import NormalizedScale, clamp

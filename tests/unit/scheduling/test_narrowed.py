@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scheduler_worker.scheduling.evaluation import FilterResults
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.plugin import Filter
 from tests.support.hosts import host_record, host_table, request_spec
 
