@@ -26,7 +26,7 @@ def test_a_change_that_is_recorded_after_it_was_made(broken, found_out):
 @pytest.mark.parametrize(
     ("seed", "violation", "owner", "name", "old", "new"),
     [
-        (90, "did not see the edit", Book, "rewrite", "[Guard(_HEAD, seen)]", "[]"),
+        (97, "did not see the edit", Book, "rewrite", "[Guard(_HEAD, seen)]", "[]"),
         (1, "never got into SQL", Book, "rewrite", "now_s + KEEP_S", "now_s + 0.5"),
         (2, "never got into SQL", Upkeep, "_run_led", "self._copies.is_configured", "False"),
         (46, "another policy in force", Upkeep, "_run_led", 'self._leads("documents")', "False"),
