@@ -177,7 +177,7 @@ class Evaluation:
         """Forget what was read of facts, because these rows have new facts."""
         self.results.facts_changed(hosts.take(np.array(list(changed))), spec)
         for scale in self._scales or ():
-            scale.score_of_row = None
+            scale.facts_changed()
         for row in changed:
             self.selections.pop(row, None)
 

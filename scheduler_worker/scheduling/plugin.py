@@ -198,7 +198,7 @@ class Filter(FilterHints, Unit):
         cls.looks_at_rows = cls.looks_at_rows or cls.passes is Filter.passes
         is_asked_by_row = cls.looks_at_rows and cls.host_passes is not Filter.host_passes
         cls.leaves_limits = is_asked_by_row and not cls.is_internal()
-        _ask_anew(cls, Filter, "row_check", "passes", "host_passes")
+        _reset_row_method(cls, Filter, "row_check", "passes", "host_passes")
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         """One boolean per host, in row order."""
@@ -256,7 +256,7 @@ class Weigher(Unit):
         super().__init_subclass__(**kwargs)
         _require_method(cls, Weigher, "weigh", "weigh_host")
         cls.rescales = cls.rescales or cls.rescaled is not Weigher.rescaled
-        _ask_anew(cls, Weigher, "row_score", "weigh", "weigh_host")
+        _reset_row_method(cls, Weigher, "row_score", "weigh", "weigh_host")
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         """One raw score per host, in row order."""
@@ -325,7 +325,7 @@ def only(host_state: HostState) -> Hosts:
     return host_state.table.take(np.array([host_state.row]))
 
 
-def _ask_anew(cls: type, base: type, by_row: str, *answers: str) -> None:
+def _reset_row_method(cls: type, base: type, by_row: str, *answers: str) -> None:
     """A class with an answer of its own does not inherit a function of the row for another."""
     own = vars(cls).keys()
     if by_row not in own and not own.isdisjoint(answers):

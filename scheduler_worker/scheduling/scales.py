@@ -152,8 +152,8 @@ class Scale:
         self.unit = unit
         self._spec = spec
         self._minval, self._maxval = unit.minval, unit.maxval
-        self.score_of_row: Callable[[int], float] | None = None
-        """Of the unit, until facts of hosts change."""
+        self._row_score: Callable[[int], float] | None = None
+        """The unit's function of the row, until facts of hosts change."""
         self._sign = 1.0
         if unit.lower_is_better:
             self._sign = -1.0
@@ -221,9 +221,13 @@ class Scale:
 
     def put_use(self, at: int, host: HostState, spec: RequestSpec) -> None:
         """Ask for the score of one host again, of which only the use has changed."""
-        if self.score_of_row is None:
-            self.score_of_row = self.unit.row_score(host.table, spec)
-        self._put(at, self.score_of_row(host.row))
+        if self._row_score is None:
+            self._row_score = self.unit.row_score(host.table, spec)
+        self._put(at, self._row_score(host.row))
+
+    def facts_changed(self) -> None:
+        """Forget what was read of facts, because some hosts have new ones."""
+        self._row_score = None
 
     def _put(self, at: int, raw: float) -> None:
         if self._raw is not None:

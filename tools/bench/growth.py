@@ -84,9 +84,9 @@ def fitted(rows: Sequence[tuple[Load, dict]]) -> Model:
 
 def _least_squares(points: Sequence[tuple[tuple[float, ...], float]]) -> tuple[float, ...]:
     """Of relative errors; a term that would be negative, or that nothing shows, is 0."""
-    used = list(range(len(TERMS)))
     factors = np.array([[each / figure for each in terms] for terms, figure in points])
-    used = [at for at in used if at == 0 or np.ptp(np.array([p[0][at] for p in points])) > 0]
+    rows = np.array([terms for terms, _ in points])
+    used = [at for at in range(len(TERMS)) if at == 0 or np.ptp(rows[:, at]) > 0]
     while True:
         found, *_ = np.linalg.lstsq(factors[:, used], np.ones(len(points)), rcond=None)
         worst = int(np.argmin(found))
@@ -239,13 +239,11 @@ class VirtualWorkers:
     def _wait(self, worker: int, cluster: int, arrived_ms: float) -> None:
         pending = self._pending.setdefault((worker, cluster), [])
         pending.append(arrived_ms)
-        if worker not in self._waiting[cluster]:
-            self._enter(worker, cluster)
-
-    def _enter(self, worker: int, cluster: int) -> None:
-        self._waiting[cluster].append(worker)
-        if self._waiting[cluster][0] == worker:
-            self._acquire(worker, cluster)
+        waiting = self._waiting[cluster]
+        if worker not in waiting:
+            waiting.append(worker)
+            if waiting[0] == worker:
+                self._acquire(worker, cluster)
 
     def _acquire(self, worker: int, cluster: int) -> None:
         self._ask_redis(cluster, self._redis_ms[1] / 2, partial(self._lead, worker, cluster))

@@ -10,7 +10,7 @@ import contextlib
 import os
 
 from bench import growth, processes, rpc
-from bench.growth import Load, Model
+from bench.growth import Load
 from bench.raw_client import RawClient
 from bench.rpc import SELECT, Case
 from bench.table import middle, ratio, show
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     ]
     show("Calls to workers that share a topic (of each the middle measurement)", rows)
     model = growth.fitted([(_load(row, arguments.slots), row) for row in rows])
-    show("The model: CPU ms", model.terms())
+    show(f"The model: CPU ms; workers' rows differ by up to {model.error:.0%}", model.terms())
     show("What a load needs by the model", [growth.needs(model, load) for load in growth.CLOUDS])
     if arguments.simulate:
         show("The model beside virtual workers", growth.compared(model))
@@ -87,5 +87,3 @@ def _measured(hosts: int, clusters: int, arguments: argparse.Namespace) -> list[
 
 _SHOWN = ("hosts", "outstanding", "calls_per_s", "p50_ms", "p99_ms", *growth.OF_PART.values())
 _OF = ("server_cpu_ms", "p50_ms", "p99_ms")
-
-__all__ = ["Model", "add_arguments", "run"]

@@ -41,8 +41,6 @@ _REACH_S = 0.5
 """How often it is tried to reach a state that was lost."""
 _LASTED_S = 10.0
 """A connection that is lost sooner is followed by a longer backoff than the one before it."""
-
-
 _LATE_S = 1.0
 """A server whose tick is later by this comes last of the workers: it was paused, or starved."""
 _LAST = -1
@@ -55,8 +53,8 @@ def junior_priority() -> int:
     Every request of a cluster then meets one worker, whose replica is current. The others get what
     it has no slots for, and all when it stops.
     """
-    # Milliseconds, of which AMQP's integers hold 24 days. Then the count begins again, and younger
-    # workers come first until they are restarted, too.
+    # AMQP's integers hold 24 days of milliseconds. Then the count starts over: younger workers come
+    # before the older ones, until these are restarted.
     return max(1, -int(1000 * time.time()) & 0x7FFF_FFFF)
 
 

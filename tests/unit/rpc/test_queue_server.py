@@ -41,7 +41,13 @@ def connections() -> list[ScriptedConnection]:
     return ScriptedConnection.created
 
 
-def make(observer: Observer | None = None, in_order: Any = None, **methods: Any) -> QueueServer:
+def make(
+    observer: Observer | None = None,
+    in_order: Any = None,
+    *,
+    comes_first: bool = True,
+    **methods: Any,
+) -> QueueServer:
     opener: Any = ScriptedConnection
     return QueueServer(
         [opener],
@@ -53,6 +59,7 @@ def make(observer: Observer | None = None, in_order: Any = None, **methods: Any)
         slots=2,
         limits=DeliveryLimits(),
         observer=observer or Observer(),
+        comes_first=comes_first,
     )
 
 
@@ -113,6 +120,21 @@ def test_a_server_that_stood_still_comes_after_the_others(connections, monkeypat
     eventually(lambda: connection.consumes_with == 5)
     assert connection.consumes_shared
     assert lose(server).consumes_with == 5
+    server.stop(5)
+
+
+def test_a_server_that_comes_last_stays_last_when_it_stood_still(connections, monkeypatch):
+    monkeypatch.setattr(queue_server, "TICK_S", 0.01)
+    server = make(comes_first=False)
+    server.start()
+    [connection] = connections
+    late_s = server._last_tick_s - 2
+    server._loop.call_soon(lambda: setattr(server, "_last_tick_s", late_s))
+    await_rounds(server)
+    eventually(lambda: server._last_tick_s > late_s)
+    assert connection.consumes_with == server.describe()["priority"] == -1
+    server.come_first()
+    eventually(lambda: connection.consumes_with > 0)
     server.stop(5)
 
 
