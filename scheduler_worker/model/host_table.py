@@ -454,6 +454,10 @@ class HostTable(HostRows):
         """How many claims and reservations there are."""
         return len(self._reserved)
 
+    def ids_of_instance(self, instance_uuid: str) -> Collection[str]:
+        """The ids of the claims and reservations for an instance."""
+        return self._reserved_by.of(("instance", instance_uuid))
+
     def reservations_of_instance(self, instance_uuid: str) -> list[ClaimOrReservation]:
         """The claims and reservations for an instance."""
         return self._reserved_for("instance", instance_uuid)
@@ -534,10 +538,13 @@ class HostTable(HostRows):
 
     def _take_alike(self, one: ClaimOrReservation, other: ClaimOrReservation) -> bool:
         """Whether two of the same id take the same from the host."""
-        if (one.resources, one.is_pending) != (other.resources, other.is_pending):
+        if one.is_pending != other.is_pending or one.resources != other.resources:
             return False
         row = self.row_of_reservation(one)
-        return row is None or self._provided(row, one) == self._provided(row, other)
+        # Else the same resources are the same providers' on any host.
+        if row is None or not self.records[row].resource_providers:
+            return True
+        return self._provided(row, one) == self._provided(row, other)
 
     def _provided(self, row: int, reservation: ClaimOrReservation) -> Provided:
         """What it takes of the host's providers beyond the usages that the host reports."""
@@ -547,7 +554,8 @@ class HostTable(HostRows):
         return provided(record, reservation.instance_uuid, taken, reservation.created_at_s)
 
     def _reserved_for(self, kind: str, key: str) -> list[ClaimOrReservation]:
-        return [self._reserved[id] for id in self._reserved_by.of((kind, key))]
+        ids = self._reserved_by.of((kind, key))
+        return [self._reserved[id] for id in ids] if ids else []
 
     def _file(self, reservation_id: str, reservation: ClaimOrReservation) -> None:
         """Add one whose id, which a claim computes on every access, is not there yet."""
@@ -573,10 +581,13 @@ class HostTable(HostRows):
 
     def _count(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
         """Take from a row; ``times`` is -1 to give back."""
-        resources, uses = reservation.resources, self._provided(row, reservation)
+        resources = reservation.resources
+        has_providers = resources.providers or self.records[row].resource_providers
+        uses = self._provided(row, reservation) if has_providers else None
         for columns in self._counting(reservation.is_pending):
             take(columns, row, resources, times)
-            take_provided(columns, row, uses, times)
+            if uses is not None:
+                take_provided(columns, row, uses, times)
         if (uuid := reservation.instance_uuid) in self._reporting:
             self._count_listed(row, [uuid], -times, reservation.is_pending)
 

@@ -108,8 +108,8 @@ class Evaluation:
         single numbers costs a fraction of indexing arrays by arrays.
         """
         survivors = self.rows
-        rows = [survivors.item(at) for at in positions]
-        records = [hosts.records[row] for row in rows]
+        rows = list(map(survivors.item, positions))
+        records = list(map(hosts.records.__getitem__, rows))
         names = tuple([record.host for record in records])
         nodenames = tuple([record.nodename for record in records])
         if len(survivors) < 2:
@@ -120,12 +120,12 @@ class Evaluation:
             places = positions
             if evaluation is not self:
                 places = evaluation.rows.searchsorted(rows).tolist()
-            for scale in scales:
-                weighers.append(scale.unit.name)
-                products = scale.products
-                nothing = scale.is_constant
-                shares.append(() if nothing else tuple([products.item(at) for at in places]))
-        totals = tuple([self._totals.item(at) for at in positions])
+            weighers += [scale.unit.name for scale in scales]
+            shares += [
+                () if scale.is_constant else tuple(map(scale.products.item, places))
+                for scale in scales
+            ]
+        totals = tuple(map(self._totals.item, positions))
         return Ranked(tuple(weighers), names, nodenames, totals, tuple(shares))
 
     def _scales_by_rows(self) -> Iterator[tuple[Evaluation, list[Scale]]]:

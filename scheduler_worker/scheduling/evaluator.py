@@ -9,6 +9,7 @@ by the request's encoded content.
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ _MOST_KNOWN = 4096
 _LONGEST_KNOWN = 8192
 """How many requests are remembered, and up to which length in bytes; most have some 500."""
 
+U = TypeVar("U", bound=Unit)
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -37,6 +40,10 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     """The units that look at something the request asks for."""
     undeclared: frozenset[Unit]
     """The units among them that do not declare what they read: their answers cannot be kept."""
+
+    def unkept(self, units: Sequence[U]) -> list[U]:
+        """Those of some units whose answers cannot be kept."""
+        return [unit for unit in units if unit in self.undeclared] if self.undeclared else []
 
 
 class EquivalenceClasses:
@@ -208,7 +215,7 @@ class Evaluator:
         if spec.is_rebuild_check or names_destination(spec):
             return None
         kind = self.classes.of(spec)
-        filters = [unit for unit in self._by_cost if unit in kind.undeclared]
+        filters = kind.unkept(self._by_cost)
         if filters and not is_first:
             return None  # these are asked about the hosts they left for the instance before
         # Taken out while it changes: if a unit raises, a half updated one must not be found again.
@@ -220,7 +227,7 @@ class Evaluator:
             _make_room(hosts.evaluation_cache)
         hosts.evaluation_cache[kind] = evaluation
         results = evaluation.results.narrowed(hosts, spec, self._of_one_request, filters)
-        weights = [unit for unit in self._weights if unit in kind.undeclared]
+        weights = kind.unkept(self._weights)
         return evaluation.narrowed(hosts, spec, results, weights)
 
     def _of_class(self, hosts: HostTable, spec: RequestSpec, kind: EquivalenceClass) -> Evaluation:

@@ -4,6 +4,7 @@ A selector is a unit: a policy names one. Each adds up, for each host, the facto
 times its score; they differ in what a score is. No more hosts are sorted than are read.
 """
 
+import math
 from collections.abc import Iterator, MutableSequence
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -18,6 +19,8 @@ from scheduler_worker.scheduling.scales import NormalizedScale, RankScale, RawSc
 
 _FEW = 5
 """How many hosts are found one by one; to find more, partial sorting is cheaper."""
+_NOT_FOUND = -math.inf
+"""The total of a host that is not to be found, again or at all."""
 
 
 class RandomSource(Protocol):
@@ -91,13 +94,14 @@ class Ranking:
             return
         if self._left is None:
             self._left = self.totals.copy()
-            self._left[head] = -np.inf
+            for position in head:
+                self._left[position] = _NOT_FOUND
         totals = self._left
         for _ in range(min(count, len(totals)) - len(head)):
             position = int(totals.argmax())
-            if totals.item(position) == -np.inf:
+            if totals.item(position) == _NOT_FOUND:
                 return
-            totals[position] = -np.inf
+            totals[position] = _NOT_FOUND
             head.append(position)
 
     def _positions(self) -> Iterator[int]:

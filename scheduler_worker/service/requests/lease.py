@@ -241,24 +241,10 @@ class Lease:
         """
         # Of the store's clock, by which reservations expire, whatever this machine's says.
         now_s = self._store_time_s()
-        made = [
-            [
-                *(self._reservation(claim, now_s) for claim in planned.claims),
-                *(self._renewed(reservation, now_s) for reservation in planned.repeated),
-            ]
-            for planned in commits
-        ]
+        made = [self._made(planned, now_s) for planned in commits]
+        in_force = self.replica.guard(records.POLICY_IN_FORCE)
         transactions = [
-            Transaction(
-                [
-                    *(records.put_reservation(reservation) for reservation in some),
-                    *reservations.given_back(planned.given_up),
-                ],
-                [
-                    *self._guards(planned.claims),
-                    *reservations.guards(self.replica, (*planned.repeated, *planned.given_up)),
-                ],
-            )
+            self._transaction(planned, some, in_force)
             for planned, some in zip(commits, made, strict=True)
         ]
         # A kept lease brings no changes along, so it is kept only if none came since the grant.
@@ -311,6 +297,24 @@ class Lease:
         if deps.clock.monotonic_s() > self.grant.ends_at_s:
             deps.observer.count(events.LEASES_EXPIRED, scope)
 
+    def _made(self, planned: Commit, now_s: float) -> list[Reservation]:
+        made = [self._reservation(claim, now_s) for claim in planned.claims]
+        made += [self._renewed(reservation, now_s) for reservation in planned.repeated]
+        return made
+
+    def _transaction(
+        self, planned: Commit, made: Sequence[Reservation], in_force: Guard
+    ) -> Transaction:
+        """Requires the hosts and the policy to be those that the claims were decided on."""
+        puts = [records.put_reservation(reservation) for reservation in made]
+        puts += reservations.given_back(planned.given_up)
+        versions = {claim.host_uuid: claim.host_version for claim in planned.claims}
+        guards = [Guard(records.HOST + uuid, version) for uuid, version in versions.items()]
+        guards.append(in_force)
+        guards += reservations.guards(self.replica, planned.repeated)
+        guards += reservations.guards(self.replica, planned.given_up)
+        return Transaction(puts, guards)
+
     def _reservation(self, claim: Claim, now_s: float) -> Reservation:
         row = self.view.table.row_of(claim.host_uuid)
         return Reservation(
@@ -342,12 +346,6 @@ class Lease:
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
         until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)
         return structs.replace(reservation, expires_at_s=until_s, token=self.grant.token.number)
-
-    def _guards(self, claims: Iterable[Claim]) -> list[Guard]:
-        """Require the hosts and the policy to be those the claims were decided on."""
-        versions = {records.HOST + claim.host_uuid: claim.host_version for claim in claims}
-        versions[records.POLICY_IN_FORCE] = self.replica.version(records.POLICY_IN_FORCE)
-        return [Guard(key, version) for key, version in versions.items()]
 
     def _store_time_s(self) -> float:
         """The store's clock now: its time at the grant plus what has passed since."""

@@ -171,7 +171,7 @@ class PlacementAttempt:
             repeated=repeated,
             candidates=diagnosis.hosts,
             passed=steps[-1].hosts_out if steps else diagnosis.hosts,
-            rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
+            rejections=tuple([(step.name, step.hosts_in - step.hosts_out) for step in steps]),
             attempts=self.attempts,
             waits=Waits(
                 lock_s=took_s["lock"],

@@ -188,9 +188,13 @@ class Replica:
         """The version of a record, 0 when it does not exist."""
         return self.versions.get(key, 0)
 
+    def guard(self, key: str) -> Guard:
+        """A guard that a record has not changed since it was read."""
+        return Guard(key, self.version(key))
+
     def guards(self, keys: Iterable[str]) -> list[Guard]:
         """Guards that these records have not changed since they were read."""
-        return [Guard(key, self.version(key)) for key in keys]
+        return [self.guard(key) for key in keys]
 
     def replacing(self, *puts: Put) -> Transaction:
         """Puts that are written only if their records have not changed since they were read."""
@@ -389,10 +393,9 @@ class ClusterReplica(Replica):
 
     def reservations_of(self, instance_uuid: str) -> list[Reservation]:
         """The stored reservations of an instance."""
-        # Reports ask for all instances of their hosts, and most have none.
-        if not (reserved := self.table.reservations_of_instance(instance_uuid)):
-            return []
-        return [self.reservations[each.id] for each in reserved if each.id in self.reservations]
+        stored = self.reservations
+        ids = self.table.ids_of_instance(instance_uuid)
+        return [stored[each] for each in ids if each in stored]
 
     def has_lost(self, instance_uuids: Collection[str], moves_seen: Mapping[str, int]) -> bool:
         """Whether an instance without a reservation here may have left with its host.
