@@ -6,7 +6,8 @@ values into records; an engine stores bytes and never looks into them.
 
 A decision takes two round trips: :meth:`ClusterLock.acquire` returns a fencing token *and* every
 change since the caller last read, :meth:`ClusterLock.commit` writes under that token and hands the
-lock on. ``docs/state.md`` has the guarantees; ``tests/contract`` tests every engine for them.
+lock on. A worker that is alone with a cluster takes the second only. ``docs/state.md`` has the
+guarantees; ``tests/contract`` tests every engine for them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -115,6 +116,8 @@ class Written(NamedTuple):
     kept: bool = False
     """Whether a commit kept the lease, which permits another commit with one more of
     ``commits``."""
+    is_free: bool = False
+    """Whether a commit left the lock to nobody; see :meth:`ClusterLock.commit`."""
 
 
 class EngineGuarantees(msgspec.Struct, frozen=True, gc=False):
@@ -141,15 +144,26 @@ class ClusterLock(Protocol):
         """
 
     def commit(
-        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self,
+        grant: LockGrant,
+        transactions: Sequence[Transaction],
+        *,
+        at: int | None = None,
+        keep: bool = False,
     ) -> Written:
         """Write under the token and hand the lock to the next waiter, in one atomic step.
 
-        With ``keep_at`` the lease is kept, until the same end, if no other worker waits for the
-        lock and the scope was at that version: then the caller knows every change already.
+        ``at`` is the version up to which the caller knows every change. With ``keep`` the lease is
+        kept, until the same end, if no other worker waits for the lock and the scope was at that
+        version.
+
+        A lock that is handed on to nobody is *free*. Until the lease's end its last holder may
+        commit once more, with one more of ``commits``, without a new grant. That succeeds only if
+        nobody else was granted the lock or waits for it, and the scope is at ``at``.
 
         Raises:
-            StaleFencingToken: the lease had ended; nothing was written.
+            StaleFencingToken: the lease had ended, or the free lock's scope has changed; nothing
+                was written.
             StateUnavailable: the store cannot be reached; whether it was written is unknown.
         """
 

@@ -88,23 +88,30 @@ class MemoryState:
             return self._grant(scope, state, owner, started_s, seen)
 
     def commit(
-        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self,
+        grant: LockGrant,
+        transactions: Sequence[Transaction],
+        *,
+        at: int | None = None,
+        keep: bool = False,
     ) -> Written:
         with self._opened(grant.scope) as state:
             now_s = self._clock.monotonic_s()
             memo = f"{grant.owner}:{grant.commits}"
             if (known := state.memos.find(memo, now_s)) is not None:
                 return known
-            if not state.is_held_by(grant.owner, now_s) or grant.token.epoch != self._epoch:
+            may_commit = state.may_commit(grant.owner, now_s, at)
+            if not may_commit or grant.token.epoch != self._epoch:
                 raise StaleFencingToken(
                     f"The lease of {grant.scope!r} with token {grant.token.number} had ended "
                     "before its commit; nothing was written"
                 )
             written = state.apply(transactions)
-            written = written._replace(kept=written.before == keep_at and not state.queue)
+            kept = keep and written.before == at and not state.queue
+            written = written._replace(kept=kept, is_free=not kept and not state.queue)
             state.memos.keep(memo, written, now_s)
-            if not written.kept:
-                state.holder = None
+            state.holder = grant.owner if kept else None
+            state.last = grant.owner if written.is_free else None
             self._condition.notify_all()
             return written
 
@@ -198,7 +205,8 @@ class MemoryState:
         now_s = self._clock.monotonic_s()
         state.delete_expired(self._expiry_time_s())
         state.token += 1
-        state.holder, state.deadline_s = owner, now_s + self._hold_timeout_s
+        state.holder, state.last = owner, None
+        state.deadline_s = now_s + self._hold_timeout_s
         return LockGrant(
             scope=scope,
             owner=owner,
@@ -229,6 +237,8 @@ class _Scope:
         self.memos = _Memos()
         self.token = 0
         self.holder: str | None = None
+        self.last: str | None = None
+        """The last holder, if the lock went to nobody."""
         self.deadline_s = 0.0
         self.queue: dict[str, tuple[float, int]] = {}
         """Waiter -> its rank: time of arrival less priority boost, and a sequence number."""
@@ -242,8 +252,10 @@ class _Scope:
         self._expiry: dict[str, float] = {}
         self._expiry_heap: list[tuple[float, str]] = []
 
-    def is_held_by(self, owner: str, now_s: float) -> bool:
-        return self.holder == owner and now_s < self.deadline_s
+    def may_commit(self, owner: str, now_s: float, at: int | None) -> bool:
+        """Whether it holds the lock, or held it last and knows all that has changed."""
+        is_free = self.last == owner and at == self.version
+        return now_s < self.deadline_s and (self.holder == owner or is_free)
 
     def is_turn_of(self, owner: str, now_s: float) -> bool:
         free = self.holder is None or now_s >= self.deadline_s

@@ -99,10 +99,15 @@ class WatchedState:
         )
 
     def commit(
-        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self,
+        grant: LockGrant,
+        transactions: Sequence[Transaction],
+        *,
+        at: int | None = None,
+        keep: bool = False,
     ) -> Written:
         commit = self._state.commit
-        return self._written(grant.scope, commit, grant, transactions, keep_at=keep_at)
+        return self._written(grant.scope, commit, grant, transactions, at=at, keep=keep)
 
     def release(self, grant: LockGrant) -> None:
         self._used(grant.scope, self._state.release, grant)

@@ -17,6 +17,11 @@ from .conftest import SCOPE, soon
 from .test_state import NEVER, acquire, guarded, put, records, seen, values
 
 
+def following(grant: LockGrant) -> LockGrant:
+    """The same grant, for the commit after this one."""
+    return msgspec.structs.replace(grant, commits=grant.commits + 1)
+
+
 class TestLock:
     def test_a_grant_includes_the_changes(self, state):
         state.write(SCOPE, [put("a", b"1")])
@@ -51,9 +56,9 @@ class TestLock:
 
     def test_a_lease_can_be_kept_for_another_commit(self, state):
         grant = acquire(state)
-        first = state.commit(grant, [put("a")], keep_at=grant.changes.version)
+        first = state.commit(grant, [put("a")], at=grant.changes.version, keep=True)
         assert first.kept
-        assert state.commit(grant, [put("a")], keep_at=grant.changes.version)[:2] == first[:2]
+        assert state.commit(grant, [put("a")], at=grant.changes.version, keep=True)[:2] == first[:2]
         again = msgspec.structs.replace(grant, commits=1)
         second = state.commit(again, [put("b")])
         assert (second.before, second.kept) == (first.version, False)
@@ -64,7 +69,7 @@ class TestLock:
     def test_a_lease_is_not_kept_after_a_missed_change(self, state):
         grant = acquire(state)
         state.write(SCOPE, [put("report")])
-        assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
+        assert not state.commit(grant, [put("a")], at=grant.changes.version, keep=True).kept
         assert acquire(state).token > grant.token
 
     def test_a_lease_is_not_kept_while_another_waits(self, engine):
@@ -72,8 +77,59 @@ class TestLock:
         grant = acquire(state)
         waiting = in_thread(acquire, other)
         eventually(lambda: engine.waiters() == 1)
-        assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
+        assert not state.commit(grant, [put("a")], at=grant.changes.version, keep=True).kept
         assert waiting.result(SOON_S).token > grant.token
+
+    def test_a_lock_that_nobody_takes_is_taken_up_again_by_a_commit(self, state):
+        grant = acquire(state)
+        first = state.commit(grant, [put("a")], at=grant.changes.version)
+        assert (first.kept, first.is_free) == (False, True)
+        again = following(grant)
+        second = state.commit(again, [put("b")], at=first.version, keep=True)
+        assert (second.before, second.kept) == (first.version, True)
+        assert state.commit(again, [put("b")], at=first.version, keep=True)[:2] == second[:2]
+        with pytest.raises(ClusterLockTimeout):
+            acquire(state, timeout_s=0.0)
+        assert state.commit(following(again), [put("c")], at=second.version).is_free
+        assert acquire(state).token > grant.token
+
+    @pytest.mark.parametrize("what", ["a write", "a grant", "no version", "an expired record"])
+    def test_a_free_lock_is_not_taken_up_after(self, state, what):
+        now_s = state.changes(SCOPE, NEVER).now_s
+        state.write(SCOPE, [put("fleeting", expires_at_s=now_s + 0.05)])
+        grant = acquire(state)
+        at: int | None = state.commit(grant, [put("a")]).version
+        if what == "a write":
+            state.write(SCOPE, [put("report")])
+        elif what == "a grant":
+            state.release(acquire(state))
+        elif what == "no version":
+            at = None
+        else:
+            eventually(lambda: state.changes("other", NEVER).now_s > now_s + 0.05)
+        with pytest.raises(StaleFencingToken, match="nothing was written"):
+            state.commit(following(grant), [put("b")], at=at)
+        assert "b" not in records(state)
+        assert acquire(state, timeout_s=0.0).token > grant.token
+
+    def test_a_free_lock_is_not_taken_up_before_one_that_waits(self, engine):
+        state, other = engine.open(), engine.open()
+        grant = acquire(state)
+        waiting = in_thread(acquire, other)
+        eventually(lambda: engine.waiters() == 1)
+        written = state.commit(grant, [put("a")], at=grant.changes.version)
+        assert (written.kept, written.is_free) == (False, False)
+        with pytest.raises(StaleFencingToken):
+            state.commit(following(grant), [put("b")], at=written.version)
+        assert waiting.result(SOON_S).token > grant.token
+
+    def test_a_free_lock_is_taken_up_until_the_end_of_the_lease(self, engine):
+        state = engine.open(hold_timeout_s=0.3)
+        grant = acquire(state)
+        written = state.commit(grant, [put("a")], at=grant.changes.version)
+        eventually(lambda: time.monotonic() >= grant.ends_at_s)
+        with pytest.raises(StaleFencingToken):
+            state.commit(following(grant), [put("b")], at=written.version)
 
     def test_a_held_lock_is_not_granted_in_time(self, engine):
         holder, other = engine.open(), engine.open()

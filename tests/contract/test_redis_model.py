@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from msgspec import structs
 
 from scheduler_worker.backends.redis import connection
 from scheduler_worker.backends.redis.engine import RedisState
@@ -115,8 +116,13 @@ class User:
     def _commit(self) -> None:
         if self._grants:
             grant = self._rng.choice(self._grants)
-            keep_at = self._rng.choice((None, self._seen.version))
-            self._engine.commit(grant, self._transactions(), keep_at=keep_at)
+            at = self._rng.choice((None, self._seen.version))
+            keep = self._rng.random() < 0.5
+            written = self._engine.commit(grant, self._transactions(), at=at, keep=keep)
+            if written.kept or written.is_free:
+                self._grants.append(structs.replace(grant, commits=grant.commits + 1))
+            if written.before == self._seen.version:
+                self._seen = Seen(self._seen.epoch, written.version)
 
     def _release(self) -> None:
         if self._grants:

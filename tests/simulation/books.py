@@ -153,7 +153,7 @@ class Books(Auditor):
 
     def _check_knowledge(self, event: Event, grant: LockGrant) -> None:
         """A worker that commits knows every change that there was when it got the lock."""
-        began_s, known = self._locks.begun_s(grant), event.facts["known"]
+        began_s, known = self._locks.known_since_s(grant), event.facts["known"]
         if self.lost_s > began_s:
             return
         since = {change.key for change in event.facts["changed"]}

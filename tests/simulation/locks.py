@@ -25,9 +25,13 @@ class Locks(Auditor):
         self.ran_out: list[str] = []
         """Leases that ended by their timeout, which is right after a fault."""
         self._leases: dict[str, LockGrant] = {}
+        self._free: dict[str, LockGrant] = {}
+        """The last lease of each lock that went to nobody; its owner may commit once more."""
         self._grants: dict[tuple[str, int], LockGrant] = {}
         self._began_s: dict[tuple[str, int], tuple[float, float]] = {}
         """When a lease began, and by how much the store's clock was wrong then."""
+        self._taken_up_s: dict[tuple[str, int], float] = {}
+        """When a lease's owner last committed to a lock that had gone to nobody."""
         self._forward_at_s: dict[tuple[str, int], float] = {}
         """By how much the store's clock had ever gone forward when a lease began."""
         self._ahead_s = self._forward_s = 0.0
@@ -53,9 +57,13 @@ class Locks(Auditor):
             "is set": self._was_set,
         }
 
-    def begun_s(self, grant: LockGrant) -> float:
-        """When a lease began; minus infinity if its grant was not seen."""
-        return self._began_s.get(_lease(grant), (float("-inf"), 0.0))[0]
+    def known_since_s(self, grant: LockGrant) -> float:
+        """When its holder had to know all: at the grant, or when it took up a free lock.
+
+        Minus infinity if its grant was not seen.
+        """
+        began_s, _ = self._began_s.get(_lease(grant), (float("-inf"), 0.0))
+        return self._taken_up_s.get(_lease(grant), began_s)
 
     # Leases
 
@@ -76,6 +84,7 @@ class Locks(Auditor):
         if others:
             self._with_others.update(each.owner for each in (grant, *others))
         self._leases[grant.scope] = grant
+        self._free.pop(grant.scope, None)
         self._grants[_lease(grant)] = grant
         self._began_s[_lease(grant)] = self._now_s, self._ahead_s
         self._forward_at_s[_lease(grant)] = self._forward_s
@@ -112,12 +121,18 @@ class Locks(Auditor):
                 self._blame(f"a repeated commit of {event.who} to {grant.scope} was a new one")
             return False
         holder = self._leases.get(grant.scope)
+        if holder is None and (holder := self._free.pop(grant.scope, None)) is not None:
+            self._taken_up_s[_lease(grant)] = self._now_s
         if holder is None or holder.owner != grant.owner:
             self._blame(f"{event.who} committed to {grant.scope} without a lease")
         elif all(self._is_over(grant)):
             self._blame(f"{event.who} committed to {grant.scope} after the end of its lease")
-        if not written.kept:
+        if written.kept:
+            self._leases[grant.scope] = grant
+        else:
             self._end(grant.scope, grant.owner)
+        if written.is_free:
+            self._free[grant.scope] = grant
         return True
 
     def _refused(self, event: Event) -> None:
@@ -142,10 +157,10 @@ class Locks(Auditor):
 
     def _lost(self, event: Event) -> None:
         """The restored state of the store counts; lost commits may be repeated."""
-        holders = event.facts["holders"].items()
-        self._leases = {
-            scope: self._grants[lease] for scope, lease in holders if lease in self._grants
-        }
+        self._leases, self._free = (
+            {scope: self._grants[lease] for scope, lease in some if lease in self._grants}
+            for some in (event.facts["holders"].items(), event.facts["last"].items())
+        )
         self._commits.clear()
         self._has_lost = True
         self._forget_tokens()

@@ -182,12 +182,12 @@ class Store:
         if run.value is None:
             self.history.add(run.who, "is too late", grant=grant)
             return
-        answer, _, kept = run.value.rpartition(b" ")
+        answer, _, lock = run.value.rpartition(b" ")
         self.history.add(
             run.who,
             "commits",
             turn=grant.commits or None,
-            written=engine._written(answer)._replace(kept=kept == b"1"),
+            written=engine._written(answer)._replace(kept=lock == b"1", is_free=lock == b"2"),
             is_repeated=run.is_repeated or None,
             changed=self.changed(run.scope),
             **run.call.facts,
@@ -273,13 +273,14 @@ class Store:
         self._recorded.clear()
         self._seen_versions.clear()
         held = {scope: self.changed(scope) for scope in sorted(known)}
-        holders = {scope: self._holder(scope) for scope in sorted(known)}
-        self.history.add("store", "lost data", held=held, holders=holders)
+        holders = {scope: self._owner(scope, b"holder") for scope in sorted(known)}
+        last = {scope: self._owner(scope, b"last") for scope in sorted(known)}
+        self.history.add("store", "lost data", held=held, holders=holders, last=last)
 
-    def _holder(self, scope: str) -> tuple[str, int]:
-        """The owner and token of a cluster's lease, empty if the lock is free."""
+    def _owner(self, scope: str, field: bytes) -> tuple[str, int]:
+        """The owner and token of a cluster's lease, empty if there is none in this field."""
         meta = self.keyspace.find(_key(scope, "meta")) or {}
-        return meta.get(b"holder", b"").decode(), int(meta.get(b"token", 0))
+        return meta.get(field, b"").decode(), int(meta.get(b"token", 0))
 
     def set_clock(self, by_s: float) -> None:
         self.ahead_s += by_s
@@ -336,11 +337,16 @@ class Line(RedisState):
             )
 
     def commit(
-        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self,
+        grant: LockGrant,
+        transactions: Sequence[Transaction],
+        *,
+        at: int | None = None,
+        keep: bool = False,
     ) -> Written:
         known = dict(self.known(grant.scope))
         with self._calling("commits", grant=grant, transactions=transactions, known=known):
-            return super().commit(grant, transactions, keep_at=keep_at)
+            return super().commit(grant, transactions, at=at, keep=keep)
 
     def release(self, grant: LockGrant) -> None:
         with self._calling("releases", grant=grant):

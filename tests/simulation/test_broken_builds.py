@@ -83,7 +83,8 @@ def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> 
 @pytest.mark.parametrize(
     ("violation", "script", "old", "new", "seed"),
     [
-        ("without a lease", "commit", "if not is_held then", "if false then", 4),
+        ("without a lease", "commit", "if not (is_leased and meta.holder == owner)", "if false", 4),
+        ("did not know of", "commit", "if text(meta.version) == ARGV[9]", "if true", 9),
         ("after the end of its lease", "commit", "meta.deadline > now", "true", 2),
         ("though it had been made", "commit", "if known then return known end", "", 5),
         ("while it was held", "leave", "if meta.holder == owner then", "if true then", 2),
@@ -143,9 +144,9 @@ def test_requests_that_wait_for_room_while_their_worker_stops(broken, found_out)
 def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_out):
     real = RedisState.commit
 
-    def commit(self, grant, transactions, *, keep_at=None):
+    def commit(self, grant, transactions, **known):
         first = msgspec.structs.replace(grant, commits=0)
-        return real(self, first, transactions, keep_at=keep_at)
+        return real(self, first, transactions, **known)
 
     broken(RedisState, "commit", commit)
     assert found_out("never reserved", seed=14)
@@ -154,8 +155,8 @@ def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_ou
 def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
     real = RedisState.commit
 
-    def commit(self, grant, transactions, *, keep_at=None):
-        written = real(self, grant, transactions, keep_at=keep_at)
+    def commit(self, grant, transactions, **known):
+        written = real(self, grant, transactions, **known)
         return written._replace(applied=tuple(True for _ in written.applied))
 
     broken(RedisState, "commit", commit)

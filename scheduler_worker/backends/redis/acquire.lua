@@ -6,7 +6,7 @@ local owner, lease, patience = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 
 local function grant()
   drop_waiter(owner)
-  meta.holder, meta.hold, meta.deadline = owner, lease, now + lease
+  meta.holder, meta.last, meta.hold, meta.deadline = owner, nil, lease, now + lease
   meta.token = math.max(meta.token + 1, now)
 end
 

@@ -24,7 +24,7 @@ end
 local FIELDS = {
   'version', 'floor', 'token', 'deadline', 'hold', 'offer_deadline', 'arrivals', 'watched',
   'marked', 'paced', 'jumped', 'held_back', 'held_until', 'held_for', -- numbers, up to here
-  'epoch', 'lost', 'holder', 'offered', -- names
+  'epoch', 'lost', 'holder', 'offered', 'last', -- names; `last` left the lock free for everybody
 }
 local NUMBERS = 14
 local meta, stored = {}, {}
@@ -325,7 +325,7 @@ local function begin_epoch(lost, has_records, has_changed)
   local last = redis.call('ZRANGE', CHANGED, -1, -1, 'WITHSCORES')[2]
   meta.version = math.max(meta.version, tonumber(last or 0))
   meta.epoch, meta.lost, meta.floor = FRESH_EPOCH, table.concat(lost, ', '), 0
-  meta.holder, meta.offered, meta.deadline, meta.offer_deadline = nil, nil, 0, 0
+  meta.holder, meta.offered, meta.last, meta.deadline, meta.offer_deadline = nil, nil, nil, 0, 0
   meta.marked = has_records and 1 or 0
   local version = text(bump())
   if not has_records then

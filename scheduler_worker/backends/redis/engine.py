@@ -140,12 +140,17 @@ class RedisState:
                 self._server.wait_for_nudge(wake_list, min(left_s, int(reply[0]) / MICRO))
 
     def commit(
-        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self,
+        grant: LockGrant,
+        transactions: Sequence[Transaction],
+        *,
+        at: int | None = None,
+        keep: bool = False,
     ) -> Written:
         # The caller holds the replica's lock. It waits for a round trip, or in an outage until the
         # first caller has given up: then all others fail at once.
-        token, keep = grant.token, "" if keep_at is None else keep_at
-        args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
+        token, known = grant.token, ("" if at is None else at, int(keep))
+        args = (grant.owner, token.number, token.epoch, MEMO_MS, *known, *_packed(transactions))
         # A retry after a lost reply finds the memo of the first try, and is told its result.
         memo = f"commit:{grant.owner}:{grant.commits}"
         answer = self._run("commit", grant.scope, args, memo=memo).value
@@ -154,8 +159,8 @@ class RedisState:
                 f"The lease of {grant.scope!r} with token {token.number} had ended before its "
                 "commit; nothing was written"
             )
-        written, _, kept = answer.rpartition(b" ")
-        return _written(written)._replace(kept=kept == b"1")
+        written, _, lock = answer.rpartition(b" ")
+        return _written(written)._replace(kept=lock == b"1", is_free=lock == b"2")
 
     def release(self, grant: LockGrant) -> None:
         self._run("leave", grant.scope, (grant.owner,))

@@ -22,7 +22,7 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import AskingTime
 from scheduler_worker.model.ledgers import AskedMigration
-from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
+from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction, Written
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.requests.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
@@ -149,17 +149,32 @@ class Commit(NamedTuple):
 
 
 class Lease:
-    """One grant of a cluster's lock."""
+    """One grant of a cluster's lock; or a lock taken up that the last commit left to nobody."""
 
     def __init__(
-        self, grant: LockGrant, replica: ClusterReplica, deps: PlacementDependencies
+        self,
+        grant: LockGrant,
+        replica: ClusterReplica,
+        deps: PlacementDependencies,
+        *,
+        resumable_until_s: float | None = None,
     ) -> None:
+        """``resumable_until_s`` is given for a lease that is taken up again."""
         self.grant = grant
         self.replica = replica
         self.view: ClusterView
         """Set by :meth:`open`."""
         self.ended = False
+        self.is_held = resumable_until_s is None
+        """Whether the lock is ours; else only a commit that succeeds shows that nothing changed."""
         self._deps = deps
+        self._is_alone = not self.is_held
+        """Whether no other worker has changed anything between our last two leases."""
+        self._is_free = False
+        """Whether its last commit left the lock to nobody, at a version that is known here."""
+        self._resumable_until_s = (
+            self.half_over_at_s if resumable_until_s is None else resumable_until_s
+        )
 
     @classmethod
     def acquire(
@@ -184,17 +199,41 @@ class Lease:
             seen=seen,
             priority_boost_s=priority_boost_s,
         )
-        deps.observer.time(events.LOCK_WAIT, grant.waited_s, replica.scope)
+        lease = cls(grant, replica, deps)
+        lease._begin()
+        return lease
+
+    def resumed(self) -> Lease | None:
+        """The same grant once more, without a word to the store; None: acquire the lock.
+
+        Possible while the store left the lock to nobody and no other worker changes the cluster. A
+        commit finds out whether that is still so. Called by the slot that leads a queue.
+        """
+        now_s = self._deps.clock.monotonic_s()
+        is_known = self.grant.changes.epoch == self.replica.seen.epoch
+        if not (self._is_free and is_known and now_s < self._resumable_until_s):
+            return None
+        changes = structs.replace(self.grant.changes, now_s=self._store_time_s(), entries=[])
+        grant = structs.replace(self.grant, waited_s=0.0, granted_at_s=now_s, changes=changes)
+        lease = Lease(grant, self.replica, self._deps, resumable_until_s=self._resumable_until_s)
+        lease._begin()
+        return lease
+
+    def _begin(self) -> None:
+        grant, deps = self.grant, self._deps
+        deps.observer.time(events.LOCK_WAIT, grant.waited_s, self.replica.scope)
         # For the dump of this process, which says who holds what; never read to decide.
         # Written without a lock: each lease has a key of its own, and readers copy.
         deps.grants[grant.owner] = grant
-        return cls(grant, replica, deps)
 
     def open(self) -> None:
         """Apply the grant's changes, and build :attr:`view` from them. Raises StateUnavailable."""
-        # A kept lease has no changes: it is kept only if none came that this process missed.
-        if self.grant.commits == 0 and not self.replica.apply(self.grant.changes):
-            self.replica.refresh(self._deps.fleet.store)
+        # A lease that was kept, or is taken up again, has no changes that this process missed.
+        if self.grant.commits == 0:
+            changes = self.grant.changes
+            self._is_alone = not (changes.entries or changes.reset)
+            if not self.replica.apply(changes):
+                self.replica.refresh(self._deps.fleet.store)
         self.view = ClusterView.current(self._deps, self.replica, self.half_over_at_s)
         self.view.table.now_s = self._store_time_s()
 
@@ -248,17 +287,18 @@ class Lease:
             for planned, some in zip(commits, made, strict=True)
         ]
         # A kept lease brings no changes along, so it is kept only if none came since the grant.
-        keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
+        known, keep = self.replica.seen, keep and not self.is_half_over()
         # One round trip under the replica's lock, so that nobody here sees the table between what
         # was decided and what was stored. During an outage it lasts until the engine gives up.
         try:
-            written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
+            written = self._deps.lock.commit(self.grant, transactions, at=known.version, keep=keep)
         except BaseException as error:
             for planned in commits:
                 self.view.give_back(planned.claims)
             # The lock has gone to another worker: what it decides must not be overwritten.
             if isinstance(error, StaleFencingToken):
-                self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
+                if self.is_held:
+                    self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
                 self._end()
             raise
         for planned, some, applied in zip(commits, made, written.applied, strict=True):
@@ -268,14 +308,19 @@ class Lease:
             else:
                 self._deps.observer.count(events.COMMIT_CONFLICTS, self.replica.scope)
                 self.view.give_back(planned.claims)
-        if written.before == self.replica.seen.version:
-            # Nobody wrote in between, so our own writes are all that changed: no need to read.
-            self.replica.seen = Seen(self.replica.seen.epoch, written.version)
-        if written.kept:
-            self.grant = structs.replace(self.grant, commits=self.grant.commits + 1)
-        else:
-            self._end()
+        self._committed(known, written)
         return list(written.applied)
+
+    def _committed(self, known: Seen, written: Written) -> None:
+        """Note where the lock is after a commit, which was made when ``known`` was known."""
+        if is_current := written.before == known.version:
+            # Nobody wrote in between, so our own writes are all that changed: no need to read.
+            self.replica.seen = Seen(known.epoch, written.version)
+        self.grant = structs.replace(self.grant, commits=self.grant.commits + 1)
+        self.is_held = written.kept
+        self._is_free = written.is_free and is_current and self._is_alone
+        if not written.kept:
+            self._end()
 
     def made(self, claims: Sequence[Claim]) -> list[Reservation]:
         """The reservations of claims that were committed just now."""
@@ -285,8 +330,9 @@ class Lease:
         """Hand the lock on without writing; if the store is away, let the lease expire."""
         # With or without the replica's lock: it touches the store's lock alone.
         if not self.ended:
-            with contextlib.suppress(SchedulerWorkerError):
-                self._deps.lock.release(self.grant)
+            if self.is_held:
+                with contextlib.suppress(SchedulerWorkerError):
+                    self._deps.lock.release(self.grant)
             self._end()
 
     def _end(self) -> None:

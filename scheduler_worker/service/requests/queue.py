@@ -151,6 +151,8 @@ class ClusterQueue:
         self._committing = RecentDurations()
         self._kept_lease: Lease | None = None
         """A lease that the last commit kept for the next leader."""
+        self._last_lease: Lease | None = None
+        """The last one that ended with a commit; the next leader may take it up again."""
         self._deadlines = DeadlineWatch(deps.clock, self._end_overdue, f"deadlines-{replica.scope}")
 
     async def decide(
@@ -277,12 +279,15 @@ class ClusterQueue:
             if not kept.ended and kept.grant.changes.epoch == self._replica.seen.epoch:
                 return kept
             kept.release_quietly()
+        last, self._last_lease = self._last_lease, None
         with self._guard:
             if not self._waiting:  # the leader, too, was ended at its deadline before it began
                 return None
             # The lock is waited for no longer than the least patient request would wait.
             until_s = min(queued.deadline_s for queued in self._waiting)
             boost_s = self._waiting[0].priority_boost_s
+        if last is not None and (resumed := last.resumed()) is not None:
+            return resumed
         # Blocks, for seconds where other workers are before us, and holds no lock of this process.
         try:
             return Lease.acquire(
@@ -316,11 +321,12 @@ class ClusterQueue:
             self._declare(lease, list(filter(self._may_be_elsewhere, batch)))
             placed, refused = self._decide_all(lease, [each for each in batch if not each.done])
             placed, late = self._split_late(lease, placed)
-            stands = self._commit(lease, [each for each in placed if any(each.commit)], refused)
+            # What was found stands as long as the lock is held; else a commit confirms it.
+            found = [each for each in placed if lease.is_held and not any(each.commit)]
+            stands = self._commit(lease, [each for each in placed if each not in found], refused)
         # Without the replica's lock, as what follows only ends waits.
-        for each in placed:
-            if not any(each.commit):
-                each.queued.succeed(each.decision)
+        for each in found:
+            each.queued.succeed(each.decision)
         if stands and not late:
             # Otherwise hosts that a refused request lacked were not reserved after all, so the
             # refused ones stay unsettled and are decided again.
@@ -467,7 +473,9 @@ class ClusterQueue:
         self._committing.add(now_s - begun_s, now_s)
         # The next leader takes it, in this thread or another: leadership is handed over under the
         # guard, so it sees this.
-        if not lease.ended:
+        if lease.ended:
+            self._last_lease = lease
+        else:
             self._kept_lease = lease
         for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):
             if is_reserved:
@@ -482,8 +490,15 @@ class ClusterQueue:
         """Whether refusals stand though the commit failed; raises ``error`` without the store.
 
         A request that may go on to another cluster needs a refusal under a valid lease, or a copy
-        of it could get a host here at the same time. Others do not.
+        of it could get a host here at the same time. Others do not. Nothing stands that was decided
+        without the lock: what is refused may have been released before the request came.
         """
+        if not lease.is_held:
+            if isinstance(error, StateUnavailable):
+                raise error
+            for queued in (*(each.queued for each in placed), *(queued for queued, _ in refused)):
+                queued.decided -= 1  # a lock that is held gives the full number of attempts
+            return False
         if not placed and not any(queued.attempt.any_cluster for queued, _ in refused):
             lease.release_quietly()
             return True

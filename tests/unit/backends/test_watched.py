@@ -35,10 +35,10 @@ class Engine(MemoryState):
         self._reach()
         return super().changes(scope, seen)
 
-    def commit(self, grant, transactions, *, keep_at=None):
+    def commit(self, grant, transactions, *, at=None, keep=False):
         if grant.scope in self.full:
             raise StateUnavailable(FULL)
-        return super().commit(grant, transactions, keep_at=keep_at)
+        return super().commit(grant, transactions, at=at, keep=keep)
 
     def write(self, scope, transactions, *, once=None):
         self.written.append(scope)
