@@ -23,7 +23,7 @@ OFTEN = in_module("service.balancing.ledgers")
     ("violation", "owner", "name", "old", "new", "seed"),
     [
         ("came back", Ledgers, "change", "replica.guards((put.key, *CONDITIONS))", "[]", 34),
-        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 82),
+        ("was begun", Ledgers, "change", "(put.key, *CONDITIONS)", "(put.key,)", 170),
         ("was begun", Ledgers, "change_power_alone", "replica.guards(keys)", "[]", 79),
         ("was begun", Ledgers, "change_power_alone", "records.POWER, *CONDITIONS, ", "", 79),
     ],

@@ -88,8 +88,8 @@ def without(lock: str, broken: Callable[[Any, str, Any], None], owner: type) -> 
         ("after the end of its lease", "commit", "meta.deadline > now", "true", 2),
         ("though it had been made", "commit", "if known then return known end", "", 5),
         ("while it was held", "leave", "if meta.holder == owner then", "if true then", 2),
-        ("used or reserved", "common", "holds = holds and", "holds = true or", 53),
-        ("came after", "acquire", "math.max(meta.token + 1, now)", "math.max(meta.token, 1)", 70),
+        ("used or reserved", "common", "holds = holds and", "holds = true or", 147),
+        ("came after", "acquire", "math.max(meta.token + 1, now)", "now % 1000000", 0),
         ("never ended", "common", "for _, key in ipairs(ended) do delete(key) end", "", 0),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_second_commit_of_a_lease_that_is_taken_for_the_first(broken, found_ou
         return real(self, first, transactions, **known)
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved", seed=14)
+    assert found_out("never reserved", seed=0)
 
 
 def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
@@ -207,17 +207,17 @@ def test_use_older_than_the_instance_that_absorbs_its_reservation(broken, found_
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
-    assert found_out("was reserved for it", has_clusters, seed=137)
+    assert found_out("was reserved for it", has_clusters, seed=32)
 
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=0, **in_module("service.requests.queue"))
+    assert found_out("", slots=8, seed=12, **in_module("service.requests.queue"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
     without("lock", broken, Replica)
-    assert found_out("", seed=6, **in_module("model.host_table"))
+    assert found_out("", seed=7, **in_module("model.host_table"))
 
 
 def test_older_changes_that_are_applied(rebuilt, found_out):
