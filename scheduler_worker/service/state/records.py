@@ -158,7 +158,7 @@ def gone(key: str) -> Put:
 _COMMON = (
     *("cluster", "cell_uuid", "hypervisor_type", "hypervisor_version", "cpu_info"),
     *("supported_hv_specs", "traits", "networks", "memory_mb", "local_gb"),
-    *("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio"),
+    *("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio", "power"),
 )
 """The fields that are the same for many hosts; one object serves all of these."""
 _OFTEN_EMPTY = ("sources", "stats", "service", "load", "vms")
@@ -166,6 +166,7 @@ _OFTEN_EMPTY = ("sources", "stats", "service", "load", "vms")
 _EMPTY: dict[str, Any] = {}
 # Bounded: facts of hosts that are gone are forgotten.
 _common = lru_cache(maxsize=16_384, typed=True)(lambda value: value)
+_common_stats = lru_cache(maxsize=16_384, typed=True)(lambda *items: dict(items))
 _read_host = json_reader(HostRecord)
 
 
@@ -181,6 +182,9 @@ def read_host(value: bytes | str) -> HostRecord:
     for name in _OFTEN_EMPTY:
         if getattr(record, name) == _EMPTY:
             msgspec.structs.force_setattr(record, name, _EMPTY)
+    if record.stats:
+        stats = _common_stats(*record.stats.items())
+        msgspec.structs.force_setattr(record, "stats", stats)
     if record.nodename == record.host:
         msgspec.structs.force_setattr(record, "nodename", record.host)
     return record

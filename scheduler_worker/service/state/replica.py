@@ -310,12 +310,12 @@ class ClusterReplica(Replica):
         # Whatever may make room counts: requests that wait for capacity then look again.
         self.capacity_version += kind in {records.HOST, records.INSTANCES, records.POLICY}
         if kind in {records.HOST, records.INSTANCES, records.READ, records.RESERVATION}:
-            self._take_of_table(kind, name, version, value)
+            self._take_of_table(key, version, value)
         elif kind in {records.ANSWER, records.RELEASED}:
             (self.answers if kind == records.ANSWER else self.released).take(name, value)
         elif kind in {records.DEPARTURE, records.FINISHED}:
             self.moves_seen += 1
-            self._take_move(kind, name, value)
+            self._take_move(key, value)
         elif kind == records.POLICY:
             self.policy = None if value is None else records.read_policy(value)
             # Compiled by the next request: a policy may change often before one comes.
@@ -333,7 +333,8 @@ class ClusterReplica(Replica):
             self.table.put_new(*zip(*self._new_hosts.values(), strict=True))
             self._new_hosts.clear()
 
-    def _take_of_table(self, kind: str, name: str, version: int, value: bytes | None) -> None:
+    def _take_of_table(self, key: str, version: int, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
         if kind != records.HOST or value is None:
             self._put_new_hosts()
         if kind == records.RESERVATION:
@@ -344,7 +345,7 @@ class ClusterReplica(Replica):
             else:
                 listed = None if value is None else records.read_instances(value)
                 self.table.set_instances(name, listed)
-            self.places.replace(self.scope, kind + name, [name], [name] if value else [])
+            self.places.replace(self.scope, key, [name], [name] if value else [])
         else:
             row = self.table.row_of(name)
             before = () if row is None else _names(self.table.records[row])
@@ -355,9 +356,10 @@ class ClusterReplica(Replica):
                 self._new_hosts[name] = record, version
             else:
                 self.table.put(record, version)
-            self.places.replace(self.scope, kind + name, before, _names(record))
+            self.places.replace(self.scope, key, before, _names(record))
 
-    def _take_move(self, kind: str, name: str, value: bytes | None) -> None:
+    def _take_move(self, key: str, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
         if kind == records.FINISHED:
             self.finished.take(name, value)
             return
@@ -366,7 +368,7 @@ class ClusterReplica(Replica):
         after = self.departures.get(name)
         was = (name, *_names(before.host)) if before else ()
         now = (name, *_names(after.host)) if after else ()
-        self.places.replace(self.scope, kind + name, was, now)
+        self.places.replace(self.scope, key, was, now)
 
     def _take_reservation(self, reservation_id: str, value: bytes | None) -> None:
         if value is None:
