@@ -42,7 +42,7 @@ class EquivalenceClass(msgspec.Struct, eq=False):
     """The units among them that do not declare what they read: their answers cannot be kept."""
 
     def unkept(self, units: Sequence[U]) -> list[U]:
-        """Those of some units whose answers cannot be kept."""
+        """The units among these whose answers cannot be kept."""
         return [unit for unit in units if unit in self.undeclared] if self.undeclared else []
 
 

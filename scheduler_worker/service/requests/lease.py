@@ -166,7 +166,8 @@ class Lease:
         """Set by :meth:`open`."""
         self.ended = False
         self.is_held = resumable_until_s is None
-        """Whether the lock is ours; else only a commit that succeeds shows that nothing changed."""
+        """Whether this worker has the lock; else only a commit that succeeds shows that nothing has
+        changed."""
         self._deps = deps
         self._is_alone = not self.is_held
         """Whether no other worker has changed anything between our last two leases."""
@@ -351,7 +352,7 @@ class Lease:
     def _transaction(
         self, planned: Commit, made: Sequence[Reservation], in_force: Guard
     ) -> Transaction:
-        """Requires the hosts and the policy to be those that the claims were decided on."""
+        """Requires hosts and policy to be as they were when the claims were decided."""
         puts = [records.put_reservation(reservation) for reservation in made]
         puts += reservations.given_back(planned.given_up)
         versions = {claim.host_uuid: claim.host_version for claim in planned.claims}
