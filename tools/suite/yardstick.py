@@ -33,8 +33,11 @@ class Yardstick:
 
     @property
     def inflation(self) -> float:
-        """How much longer the work took than on the idle core."""
-        return fmean(self._taken_s) / STANDARD_S if self._taken_s else 1.0
+        """How much longer the work took than on the idle core; at least 1.
+
+        A core that is faster at this work, which fits into its caches, need not be at all work.
+        """
+        return max(1.0, fmean(self._taken_s) / STANDARD_S) if self._taken_s else 1.0
 
     def _keep_timing(self) -> None:
         while True:

@@ -8,7 +8,7 @@ from suite import cli
 from suite.lanes import DEEP, GATE, Lane, Part
 from suite.reaper import CANNOT_START
 from suite.running import Outcome
-from suite.yardstick import Yardstick
+from suite.yardstick import STANDARD_S, Yardstick
 
 TESTS = Path(__file__).resolve().parents[2]
 LANES = {"quick": Lane([Part("lint", ()), Part("unit", ())], budget_s=100)}
@@ -42,7 +42,6 @@ def outcome(name: str, cpu_s: float = 1, status: int = 0) -> Outcome:
         (109, 1.0, True, 0),
         (111, 1.0, True, 1),
         (111, 1.2, True, 0),  # by other load on the cores
-        (59, 0.6, True, 1),  # on faster cores
     ],
 )
 def test_a_lane_above_its_budget_is_named_and_fails_far_above_it(
@@ -52,6 +51,14 @@ def test_a_lane_above_its_budget_is_named_and_fails_far_above_it(
     printed = capsys.readouterr()
     assert ("of 100: make its dearest tests cheaper" in printed.out) is is_named
     assert ("lane quick is more than 1.5 times its budget" in printed.err) is bool(status)
+
+
+@pytest.mark.parametrize(("slower", "inflation"), [(0.5, 1.0), (1.0, 1.0), (1.5, 1.5)])
+def test_faster_cores_do_not_make_budgets_smaller(slower, inflation):
+    yardstick = Yardstick()
+    assert yardstick.inflation == 1.0
+    yardstick._taken_s += [slower * STANDARD_S] * 3
+    assert yardstick.inflation == pytest.approx(inflation)
 
 
 def test_every_folder_of_tests_is_in_the_gate_and_in_the_rest():
