@@ -541,7 +541,7 @@ class HostTable(HostRows):
         if one.is_pending != other.is_pending or one.resources != other.resources:
             return False
         row = self.row_of_reservation(one)
-        # Else the same resources are the same providers' on any host.
+        # Without reported providers what it takes depends on its resources alone.
         if row is None or not self.records[row].resource_providers:
             return True
         return self._provided(row, one) == self._provided(row, other)

@@ -214,7 +214,7 @@ class Lease:
         is_known = self.grant.changes.epoch == self.replica.seen.epoch
         if not (self._is_free and is_known and now_s < self._resumable_until_s):
             return None
-        changes = structs.replace(self.grant.changes, now_s=self._store_time_s(), entries=[])
+        changes = structs.replace(self.grant.changes, now_s=self._store_time_s())
         grant = structs.replace(self.grant, waited_s=0.0, granted_at_s=now_s, changes=changes)
         lease = Lease(grant, self.replica, self._deps, resumable_until_s=self._resumable_until_s)
         lease._begin()

@@ -323,7 +323,9 @@ class ClusterQueue:
             placed, late = self._split_late(lease, placed)
             # What was found stands as long as the lock is held; else a commit confirms it.
             found = [each for each in placed if lease.is_held and not any(each.commit)]
-            stands = self._commit(lease, [each for each in placed if each not in found], refused)
+            stands = self._commit(
+                lease, [each for each in placed if any(each.commit) or not lease.is_held], refused
+            )
         # Without the replica's lock, as what follows only ends waits.
         for each in found:
             each.queued.succeed(each.decision)
@@ -497,7 +499,7 @@ class ClusterQueue:
             if isinstance(error, StateUnavailable):
                 raise error
             for queued in (*(each.queued for each in placed), *(queued for queued, _ in refused)):
-                queued.decided -= 1  # a lock that is held gives the full number of attempts
+                queued.decided -= 1  # only what is decided under the lock counts as an attempt
             return False
         if not placed and not any(queued.attempt.any_cluster for queued, _ in refused):
             lease.release_quietly()

@@ -74,6 +74,19 @@ def test_an_answer_is_not_of_the_past(world):
     assert sum(world.reserved().values(), []) == ["i1"]
 
 
+def test_an_answer_without_a_reservation_is_not_of_the_past(world):
+    """What is only remembered is answered again without writing anything."""
+    [name] = world.place("i1", request_id="same")
+    world.inventory.confirm(["i1"])
+    world.clock.advance(1)
+    world.report(host(name, vcpus_used=1, memory_mb_used=1024, instances=[{"uuid": "i1"}]))
+    assert world.reserved() == {}, "it is absorbed"
+    assert not world.ask("i1", request_id="same").claims
+    world.ask("i2")
+    world.beside().inventory.release(["i1"])
+    assert world.ask("i1", request_id="same").claims
+
+
 def test_it_acquires_the_lock_while_others_write(world, grants):
     world.report(host("a", vcpus=64, memory_mb=65536, local_gb=640))
     other = world.beside()
